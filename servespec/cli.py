@@ -1,0 +1,306 @@
+"""The command line: reads arguments, makes one call, prints.  Data goes to stdout, talk to stderr."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from servespec import __version__
+
+if TYPE_CHECKING:
+    from servespec.compiler.plan import Plan
+    from servespec.diagnostics import Diagnostic
+    from servespec.runtime.gather import Options
+
+app = typer.Typer(
+    name="servespec",
+    help="Compile one YAML serving spec into the exact CUDA-graph plan of a vLLM server, then launch it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+EXIT_REFUSED, EXIT_USAGE, EXIT_UNSUPPORTED, EXIT_DIFFERS, EXIT_OUR_FAULT = 1, 2, 4, 6, 70
+_UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R116"})
+
+
+class FindingsFormat(StrEnum):
+    text = "text"
+    json = "json"
+    github = "github"
+
+
+class PlanFormat(StrEnum):
+    text = "text"
+    json = "json"
+
+
+class SchemaName(StrEnum):
+    spec = "spec"
+    plan = "plan"
+
+
+Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A spec file, or - for standard input.")]
+Settings = Annotated[
+    list[str] | None, typer.Option("--set", metavar="PATH=VALUE", help="Lay a value over the spec; repeatable.")
+]
+AllowCode = Annotated[bool, typer.Option("--allow-code", help="Let the spec make the engine run code from elsewhere.")]
+AllowEngine = Annotated[
+    bool, typer.Option("--allow-unverified-engine", help="Plan an unknown version with the nearest facts.")
+]
+ConfigFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The model's config.json.")]
+DraftFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The draft model's config.json.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"servespec {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    _: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Shared options."""
+
+
+@app.command()
+def validate(
+    paths: Annotated[list[str], typer.Argument(metavar="SPEC...", help="Spec files, or - for standard input.")],
+    format: Annotated[FindingsFormat, typer.Option(help="How findings are printed.")] = FindingsFormat.text,  # noqa: A002
+    strict: Annotated[bool, typer.Option(help="Fail on warnings too.")] = False,
+    allow_code: AllowCode = False,
+    settings: Settings = None,
+) -> None:
+    """Check specs: what needs no model facts, no network and no machine."""
+    from servespec.diagnostics import Severity
+
+    found, texts = [], {}
+    for path in paths:
+        findings, text = _validated(path, tuple(settings or ()), allow_code)
+        found += findings
+        texts[path] = text
+    _print_findings(found, texts, format, to_stdout=True)
+    limit = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
+    if any(finding.severity in limit for finding in found):
+        raise typer.Exit(EXIT_REFUSED)
+    if format is FindingsFormat.text:
+        typer.echo(f"{len(paths)} {'spec is' if len(paths) == 1 else 'specs are'} valid", err=True)
+
+
+def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[list["Diagnostic"], str]:
+    from servespec.diagnostics import SpecError, in_file_order
+    from servespec.runtime.gather import read_spec, spec_diagnostics
+
+    try:
+        source = read_spec(path, settings)
+    except SpecError as error:
+        return list(error.diagnostics), _text_of(path)
+    return list(in_file_order(spec_diagnostics(source, allow_code=allow_code))), source.text
+
+
+def _text_of(path: str) -> str:
+    from servespec.schema.source import excerpt_text
+
+    try:
+        return excerpt_text(Path(path).read_bytes())
+    except OSError:
+        return ""
+
+
+@app.command()
+def plan(
+    spec: Spec,
+    format: Annotated[PlanFormat, typer.Option(help="How the plan is printed.")] = PlanFormat.text,  # noqa: A002
+    against: Annotated[str | None, typer.Option(metavar="stock", help="Show the stock engine beside it.")] = None,
+    details: Annotated[bool, typer.Option(help="Also sizes, resolved values and the launch line.")] = False,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
+    settings: Settings = None,
+    allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
+    model_config: ConfigFile = None,
+    draft_config: DraftFile = None,
+) -> None:
+    """Show what will be captured and which batch runs from which graph, before anything is launched."""
+    from servespec.runtime.gather import Options
+
+    if against not in (None, "stock"):
+        raise typer.BadParameter("`--against` takes `stock`", param_hint="--against")
+    options = Options(
+        settings=tuple(settings or ()),
+        allow_code=allow_code,
+        allow_unverified_engine=allow_unverified_engine,
+        model_config=model_config,
+        draft_config=draft_config,
+    )
+    made = _compiled(spec, options)
+    document = made.to_json(against_stock=against is not None)
+    _write(_plan_output(document, format, details), output)
+
+
+def _plan_output(document: dict[str, Any], format: PlanFormat, details: bool) -> str:  # noqa: A002
+    from servespec.render.plan_text import plan_text
+
+    if format is PlanFormat.json:
+        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+    return plan_text(document, details=details)
+
+
+def _write(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+@app.command()
+def serve(
+    spec: Spec,
+    dry_run: Annotated[bool, typer.Option(help="Print the command line and environment, start nothing.")] = False,
+    format: Annotated[PlanFormat, typer.Option(help="How a dry run is printed.")] = PlanFormat.text,  # noqa: A002
+    ask: Annotated[str | None, typer.Option(metavar="QUESTION", help="Ask one question once ready, then stop.")] = None,
+    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the plan.")] = None,
+    settings: Settings = None,
+    allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
+    model_config: ConfigFile = None,
+    draft_config: DraftFile = None,
+) -> None:
+    """Plan, launch the engine, wait until it is ready, and stay in the foreground."""
+    from servespec.runtime.gather import Options
+
+    options = Options(
+        settings=tuple(settings or ()),
+        allow_code=allow_code,
+        allow_unverified_engine=allow_unverified_engine,
+        model_config=model_config,
+        draft_config=draft_config,
+    )
+    made = _compiled(spec, options)
+    if dry_run:
+        _write(_dry_run(made, format), None)
+        return
+    raise typer.Exit(_served(made, spec, record, ask))
+
+
+def _dry_run(made: "Plan", format: PlanFormat) -> str:  # noqa: A002
+    from servespec.render.plan_text import shell_line
+
+    lowered = made.lowered
+    if format is PlanFormat.json:
+        return json.dumps({"argv": list(lowered.argv), "env": dict(lowered.env)}, ensure_ascii=False) + "\n"
+    return shell_line([*(f"{name}={value}" for name, value in lowered.env.items()), *lowered.argv]) + "\n"
+
+
+def _served(made: "Plan", spec: str, record: Path | None, question: str | None) -> int:
+    from servespec.render.serve_text import event_line
+    from servespec.runtime.ask import ask as ask_server
+    from servespec.runtime.serving import run, serving_of
+
+    def task(url: str) -> None:
+        assert question is not None
+        typer.echo(f"asking: {question}", err=True)
+        typer.echo(ask_server(url, question))
+
+    with _reporting(spec):
+        serving = serving_of(made, record)
+    outcome = run(
+        made, serving, lambda event: typer.echo(event_line(event), err=True), task if question is not None else None
+    )
+    if outcome.diagnostics:
+        _print_findings(list(outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
+    return outcome.exit_code
+
+
+@app.command()
+def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) -> None:
+    """Print a published JSON Schema (draft 2020-12)."""
+    from servespec.compiler.plan import PLAN_SCHEMA
+    from servespec.compiler.spec_schema import spec_schema
+
+    document = PLAN_SCHEMA if name is SchemaName.plan else spec_schema()
+    typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
+
+
+@app.command(context_settings={"ignore_unknown_options": True})
+def explain(name: Annotated[str, typer.Argument(help="A field such as scheduler.max_num_seqs, or a code.")]) -> None:
+    """Say what a field or a diagnostic code means: unit, default, rule, source."""
+    from servespec.render.explanation import explanation
+
+    text = explanation(name)
+    if text.found:
+        typer.echo(text.text, nl=False)
+        return
+    typer.echo(text.text, err=True, nl=False)
+    raise typer.Exit(EXIT_USAGE)
+
+
+# Shared
+
+
+def _compiled(spec: str, options: "Options") -> "Plan":
+    """The plan, its findings on stderr."""
+    from servespec.compiler.pipeline import compile_spec
+    from servespec.runtime.gather import compile_request, read_spec
+
+    with _reporting(spec):
+        source = read_spec(spec, options.settings)
+    with _reporting(spec, source.text):
+        made = compile_spec(compile_request(source, options))
+    _print_findings(list(made.diagnostics), {source.name: source.text}, FindingsFormat.text, to_stdout=False)
+    return made
+
+
+@contextmanager
+def _reporting(spec: str, text: str | None = None) -> Iterator[None]:
+    """The one place where a refused spec becomes text and an exit code."""
+    from servespec.diagnostics import SpecError
+
+    try:
+        yield
+    except SpecError as error:
+        texts = {spec: _text_of(spec) if text is None else text}
+        _print_findings(list(error.diagnostics), texts, FindingsFormat.text, to_stdout=False)
+        unsupported = any(finding.code in _UNSUPPORTED_CODES for finding in error.diagnostics)
+        raise typer.Exit(EXIT_UNSUPPORTED if unsupported else EXIT_REFUSED) from None
+
+
+def _print_findings(
+    found: "list[Diagnostic]",
+    texts: dict[str, str],
+    format: FindingsFormat,  # noqa: A002
+    *,
+    to_stdout: bool,
+) -> None:
+    from servespec.render import diagnostics as render
+
+    findings = [finding.to_json() for finding in found]
+    stream = sys.stdout if to_stdout else sys.stderr
+    match format:
+        case FindingsFormat.json:
+            text = json.dumps(render.envelope(findings, list(texts)), indent=1, ensure_ascii=False) + "\n"
+        case FindingsFormat.github:
+            text = render.github(findings)
+        case FindingsFormat.text:
+            text = render.text(findings, texts, color=_wants_color(stream))
+    typer.echo(text, nl=False, err=not to_stdout)
+
+
+def _wants_color(stream: Any) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def main() -> None:
+    """Entry point; what is not a user's mistake ends with its own exit code."""
+    try:
+        app()
+    except (KeyboardInterrupt, BrokenPipeError):
+        raise SystemExit(130) from None

@@ -1,0 +1,94 @@
+"""What sizes cost: truncated caps, padding, wide graphs and a large K where they do not pay."""
+
+from collections.abc import Iterator
+
+from servespec.compiler import plan_rules as rules
+from servespec.compiler.checks.subject import Check, Findable, sizing_place
+from servespec.compiler.graphs.coverage import DecodeRange, Ran
+from servespec.compiler.graphs.shape import Routine
+from servespec.diagnostics import Diagnostic
+
+
+def _cap_truncated(subject: Findable) -> Iterator[Diagnostic]:
+    asked = subject.stock_list.truncated_from
+    if asked is None or subject.fields.legacy_max_tokens is None:
+        return
+    got = subject.stock_list.maximum
+    query_len = subject.frame.query_len
+    message = (
+        f"`max_cudagraph_capture_size: {asked}` is truncated to `{got}`, {got // query_len} requests at q = {query_len}"
+    )
+    help_text = f"write a list that holds `{asked}`, or `max_decode_cudagraph_capture_requests: {asked // query_len}`"
+    yield rules.P103.at(subject.place("compilation", "max_cudagraph_capture_size"), message, help_text)
+
+
+def _wide_prefill_data_parallel(subject: Findable) -> Iterator[Diagnostic]:
+    request = subject.resolution.request
+    parallel = request.spec.parallel
+    backend = parallel.engine_fields.get("all2all_backend", "allgather_reducescatter")
+    widest = max((s.tokens for s in subject.shapes if s.routine is Routine.PIECEWISE), default=0)
+    gathers = backend in ("allgather_reducescatter", "naive")
+    if widest > 8192 and parallel.data_parallel_size > 1 and request.target.traits.is_mixture_of_experts and gathers:
+        message = f"PIECEWISE graphs reach {widest} tokens with data parallelism and `{backend}`"
+        place = subject.place("compilation", "max_prefill_cudagraph_capture_tokens")
+        yield rules.P109.at(place, message, "write `max_prefill_cudagraph_capture_tokens: 8192`")
+
+
+_MANY_REQUESTS, _LARGE_K = 512, 7
+
+
+def _large_k(subject: Findable) -> Iterator[Diagnostic]:
+    frame = subject.frame
+    fixed = not frame.tiers and not frame.adaptive_verification
+    if fixed and frame.num_speculative_tokens >= _LARGE_K and frame.max_num_seqs >= _MANY_REQUESTS:
+        message = f"K is fixed at {frame.num_speculative_tokens} for up to {frame.max_num_seqs} requests"
+        help_text = "write tiers under `speculative.dynamic`, or `enable_adaptive_verification: true`"
+        yield rules.P110.at(subject.place("speculative", "num_speculative_tokens"), message, help_text)
+
+
+def _crosses_token_step(subject: Findable) -> Iterator[Diagnostic]:
+    crossing = [r for r in subject.coverage.decode if r.routine is Routine.UNIFORM_DECODE and _crosses(r)]
+    if not crossing:
+        return
+    shown = ", ".join(
+        f"{r.from_requests} to {r.to_requests} requests (to {r.padded_to_tokens} tokens)" for r in crossing[:3]
+    )
+    more = f" and {len(crossing) - 3} more ranges" if len(crossing) > 3 else ""
+    message = f"padding crosses a power of two for {shown}{more}"
+    yield rules.P111.at(sizing_place(subject), message, "add the largest count below the power of two to the sizes")
+
+
+def _crosses(covered: DecodeRange) -> bool:
+    """Whether a batch of the range lies below a power of two of at least 512 tokens that its graph exceeds."""
+    if covered.ran is not Ran.FULL or covered.padded_to_tokens is None:
+        return False
+    step = 1 << (covered.padded_to_tokens - 1).bit_length() - 1
+    first = covered.from_requests * covered.query_len
+    return step >= 512 and first <= step < covered.padded_to_tokens
+
+
+def _indexer_padding(subject: Findable) -> Iterator[Diagnostic]:
+    request = subject.resolution.request
+    if not request.target.traits.uses_sparse_index or not subject.resolution.defaults.wide:
+        return
+    worst = max(
+        (
+            (r.padded_to_requests or 0) - r.from_requests
+            for r in subject.coverage.decode
+            if r.routine is Routine.UNIFORM_DECODE and r.ran is Ran.FULL
+        ),
+        default=0,
+    )
+    if worst:
+        message = f"up to {worst} padded requests a decode step, about {worst * 87 / 1000:.1f} ms in the sparse indexer"
+        help_text = "a denser `decode_cudagraph_capture_request_sizes` pads less, for more graphs"
+        yield rules.P112.at(sizing_place(subject), message, help_text)
+
+
+CHECKS: tuple[Check, ...] = (
+    _cap_truncated,
+    _wide_prefill_data_parallel,
+    _large_k,
+    _crosses_token_step,
+    _indexer_padding,
+)

@@ -1,0 +1,106 @@
+"""Which batches and steps would run eagerly, and the one change that covers them."""
+
+from collections.abc import Iterator
+
+from servespec.compiler import plan_rules as rules
+from servespec.compiler.checks.subject import Check, Findable, sizing_place
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.graphs.coverage import DecodeRange, Ran
+from servespec.compiler.graphs.shape import Routine, Runner
+from servespec.compiler.lower import Lowering
+from servespec.diagnostics import Diagnostic
+
+
+def _decode_eager(subject: Findable) -> Iterator[Diagnostic]:
+    if not subject.frame.mode.has_full():
+        return
+    target = Routine.ADAPTIVE_VERIFICATION if subject.frame.adaptive_verification else Routine.UNIFORM_DECODE
+    for eager in subject.coverage.eager(target):
+        yield rules.P101.at(sizing_place(subject), _range_message(eager, "decode batches"), _cover(subject, eager))
+
+
+def _range_message(covered: DecodeRange, what: str) -> str:
+    first, last = covered.from_requests, covered.to_requests
+    sizes = f"{first}" if first == last else f"{first} to {last}"
+    tokens = f"{first * covered.query_len} to {last * covered.query_len}"
+    return f"{what} of {sizes} requests (q = {covered.query_len}, {tokens} tokens) run eagerly"
+
+
+def _cover(subject: Findable, eager: DecodeRange) -> str:
+    """The one change that covers an eager range."""
+    fields, widest = subject.fields, eager.to_requests
+    tokens = widest * eager.query_len
+    if fields.legacy:
+        return f"legacy sizes are tokens: reach `{tokens}`, or write `max_decode_cudagraph_capture_requests: {widest}`"
+    if fields.decode_sizes_requests is not None:
+        return f"add `{widest}` to `decode_cudagraph_capture_request_sizes`"
+    budget = _budget_of(subject)
+    if budget is not None and tokens > budget:
+        return f"write `max_decode_cudagraph_capture_tokens: {tokens}`, or `unlimited`"
+    return f"write `max_decode_cudagraph_capture_requests: {widest}`"
+
+
+def _budget_of(subject: Findable) -> int | None:
+    fields, defaults = subject.fields, subject.resolution.defaults
+    if fields.unlimited_budget or fields.legacy:
+        return None
+    if fields.decode_budget_tokens is not None:
+        return fields.decode_budget_tokens
+    return 4096 if defaults.wide else None
+
+
+def _draft_eager(subject: Findable) -> Iterator[Diagnostic]:
+    if not subject.frame.mode.has_full():
+        return
+    for routine in (Routine.LATER_STEPS, Routine.BLOCK):
+        for eager in subject.coverage.eager(routine):
+            if routine is Routine.BLOCK and subject.frame.drafter.mode is CudaGraphMode.NONE:
+                continue
+            message = _range_message(eager, f"`{routine}` draft steps")
+            yield rules.P102.at(sizing_place(subject), message, _cover_drafts(subject, routine, eager))
+
+
+def _cover_drafts(subject: Findable, routine: Routine, eager: DecodeRange) -> str:
+    if routine is Routine.LATER_STEPS and subject.lowering is Lowering.LEGACY:
+        return f"add `{eager.to_requests}` tokens to the list, or use `engine.lowering: extension`"
+    return _cover(subject, eager)
+
+
+def _step_budget(subject: Findable) -> Iterator[Diagnostic]:
+    frame = subject.frame
+    unscheduled = [r for r in subject.coverage.decode if r.ran is Ran.UNSCHEDULED and r.runner is Runner.TARGET]
+    if not unscheduled:
+        return
+    query_len = unscheduled[-1].query_len
+    fits, needed = frame.max_num_batched_tokens // query_len, frame.max_num_seqs * query_len
+    message = (
+        f"{frame.max_num_seqs} requests at q = {query_len} need {needed} tokens a step; "
+        f"`max_num_batched_tokens: {frame.max_num_batched_tokens}` holds {fits} requests"
+    )
+    help_text = f"write `max_num_batched_tokens: {needed}`, or `max_num_seqs: {fits}`"
+    yield rules.P105.at(subject.place("scheduler", "max_num_batched_tokens"), message, help_text)
+
+
+def _prefill_eager(subject: Findable) -> Iterator[Diagnostic]:
+    eager = [r for r in subject.coverage.prefill if r.ran is Ran.EAGER]
+    if not eager or not subject.frame.mode.has_piecewise() or subject.frame.mode is CudaGraphMode.FULL:
+        return
+    first, last = eager[0].from_tokens, eager[-1].to_tokens
+    cap = subject.fields.prefill_cap_tokens
+    sizes = subject.fields.prefill_sizes_tokens
+    explicit = cap is not None or sizes is not None
+    message = f"steps of {first} to {last} tokens with a prefill in them run eagerly"
+    help_text = f"write `max_prefill_cudagraph_capture_tokens: {min(last, 8192)}` to cover more of them"
+    if explicit:
+        name = "max_prefill_cudagraph_capture_tokens" if cap is not None else "prefill_cudagraph_capture_token_sizes"
+        yield rules.P107.at(subject.place("compilation", name), message, help_text)
+    else:
+        yield rules.P106.at(subject.place("scheduler", "max_num_batched_tokens"), message, help_text)
+
+
+CHECKS: tuple[Check, ...] = (
+    _decode_eager,
+    _draft_eager,
+    _step_budget,
+    _prefill_eager,
+)

@@ -1,0 +1,107 @@
+"""What resolution decided: refusals of the engine, a changed mode or runner, an open backend, the GPU count."""
+
+from collections.abc import Iterator
+
+from servespec.compiler import plan_rules as rules
+from servespec.compiler.checks.subject import Check, Findable
+from servespec.compiler.facts.devices import is_cpu
+from servespec.compiler.graphs.split import CaptureFields
+from servespec.compiler.resolve.model_runner import ModelRunner
+from servespec.compiler.resolve.step import Refusal, Weight
+from servespec.diagnostics import Diagnostic
+from servespec.schema.source import SpecPath
+
+_WEIGHT_RULES = {Weight.REFUSED: rules.R101, Weight.WARNED: rules.R102, Weight.UNKNOWN: rules.R103}
+
+
+def _engine_refuses(subject: Findable) -> Iterator[Diagnostic]:
+    for refusal in subject.resolution.refusals:
+        yield refusal_finding(refusal, subject)
+
+
+def refusal_finding(refusal: Refusal, subject: Findable) -> Diagnostic:
+    path: SpecPath = tuple(refusal.field.split("."))
+    message = f"`{refusal.field}`: {refusal.because}"
+    return _WEIGHT_RULES[refusal.weight].at(subject.place(*path), message, f"the rule is {refusal.source}")
+
+
+def _mode_changed(subject: Findable) -> Iterator[Diagnostic]:
+    resolution = subject.resolution
+    asked, got = resolution.asked_mode, resolution.frame.mode
+    disabled = () in (subject.fields.prefill_sizes_tokens, subject.fields.decode_sizes_requests)
+    if asked is None or asked is got or disabled or not resolution.steps:
+        return
+    step = resolution.steps[-1]
+    message = f"`cudagraph_mode: {asked}` becomes `{got}`: {step.because}"
+    yield rules.R104.at(subject.place("compilation", "cudagraph_mode"), message, f"write `{got}` to say so yourself")
+
+
+def _default_mode_lost(subject: Findable) -> Iterator[Diagnostic]:
+    """A default that speculation or a backend takes away is worth a line too."""
+    resolution = subject.resolution
+    lost = resolution.asked_mode is None and resolution.config_mode.has_full() and not resolution.frame.mode.has_full()
+    if not lost or not resolution.steps or resolution.request.spec.model.enforce_eager:
+        return
+    if is_cpu(resolution.device):
+        return
+    step = resolution.steps[-1]
+    backends = [c.backend for c in resolution.candidates[1:]]
+    help_text = f"`attention: {{backend: {backends[0]}}}` may keep them" if backends else ""
+    message = f"FULL decode graphs are lost: {step.because}"
+    yield rules.R104.at(subject.place("attention", "backend"), message, help_text)
+
+
+def _runner_v1(subject: Findable) -> Iterator[Diagnostic]:
+    resolution = subject.resolution
+    if resolution.runner is ModelRunner.V2 or is_cpu(resolution.device):
+        return
+    because = resolution.values["engine.model_runner"].because
+    place = subject.place("engine", "model_runner")
+    if _asks_new_fields(subject.fields):
+        yield rules.R106.at(place, f"the spec gets Model Runner V1: {because}", "use the legacy fields")
+    else:
+        yield rules.R105.at(place, f"the spec gets Model Runner V1: {because}", "graphs are sized by the engine's list")
+
+
+def _asks_new_fields(fields: CaptureFields) -> bool:
+    written = (
+        fields.prefill_cap_tokens,
+        fields.prefill_sizes_tokens,
+        fields.decode_cap_requests,
+        fields.decode_sizes_requests,
+        fields.decode_budget_tokens,
+    )
+    return fields.unlimited_budget or any(value is not None for value in written)
+
+
+def _backend_ambiguous(subject: Findable) -> Iterator[Diagnostic]:
+    candidates = subject.resolution.candidates
+    if len(candidates) < 2:
+        return
+    outcomes = "; ".join(
+        f"`{c.backend}` (graphs: {c.cg_support.name}){f' if {c.condition}' if c.condition else ''}" for c in candidates
+    )
+    message = f"the engine would take {outcomes}"
+    help_text = f"the plan assumes and pins `{candidates[0].backend}`; name another under `attention.backend`"
+    yield rules.R112.at(subject.place("attention", "backend"), message, help_text)
+
+
+def _hardware_count(subject: Findable) -> Iterator[Diagnostic]:
+    spec = subject.resolution.request.spec
+    parallel = spec.parallel
+    needed = parallel.tensor_parallel_size * parallel.pipeline_parallel_size * parallel.data_parallel_size
+    if needed != spec.hardware.count and not is_cpu(subject.resolution.device):
+        message = f"the layout needs {needed} GPUs and `hardware.count` is `{spec.hardware.count}`"
+        yield rules.R114.at(
+            subject.place("hardware", "count"), message, f"write `count: {needed}`, or change `parallel`"
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    _engine_refuses,
+    _mode_changed,
+    _default_mode_lost,
+    _runner_v1,
+    _backend_ambiguous,
+    _hardware_count,
+)

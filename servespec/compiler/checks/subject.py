@@ -1,0 +1,60 @@
+"""What a check looks at, and what it is."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from servespec.compiler.graphs.coverage import Coverage
+from servespec.compiler.graphs.managers import GraphFrame
+from servespec.compiler.graphs.shape import Row, Shape, rows_of
+from servespec.compiler.graphs.split import CaptureFields
+from servespec.compiler.graphs.stock import TokenList
+from servespec.compiler.lower import Lowering
+from servespec.compiler.resolve.resolution import Resolution
+from servespec.diagnostics import Diagnostic, Place
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Findable:
+    """What checks look at. ``asked`` are the shapes of the fields, ``shapes`` those of the lowering."""
+
+    resolution: Resolution
+    lowering: Lowering
+    shapes: tuple[Shape, ...]
+    asked: tuple[Shape, ...]
+    coverage: Coverage
+    stock_list: TokenList
+
+    @property
+    def frame(self) -> GraphFrame:
+        return self.resolution.frame
+
+    @property
+    def fields(self) -> CaptureFields:
+        return self.resolution.fields
+
+    def place(self, *path: str | int) -> Place:
+        return self.resolution.request.source.place_of(path)
+
+    def key_place(self, *path: str | int) -> Place:
+        return self.resolution.request.source.place_of_key(path)
+
+    def rows(self) -> tuple[Row, ...]:
+        return rows_of(self.shapes)
+
+
+Check = Callable[[Findable], Iterator[Diagnostic]]
+
+
+def sizing_place(subject: Findable) -> Place:
+    """The field that decides how far decode graphs reach, the first that is written."""
+    section = subject.resolution.request.spec.compilation
+    for name in (
+        "decode_cudagraph_capture_request_sizes",
+        "max_decode_cudagraph_capture_requests",
+        "max_decode_cudagraph_capture_tokens",
+        "cudagraph_capture_sizes",
+        "max_cudagraph_capture_size",
+    ):
+        if getattr(section, name) is not None:
+            return subject.place("compilation", name)
+    return subject.place("scheduler", "max_num_seqs")

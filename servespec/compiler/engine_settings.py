@@ -1,0 +1,175 @@
+"""Checks of everything in a spec that goes to the engine by the engine's own names.
+
+Open sections, ``engine.args`` and ``engine.env`` are held against the generated table of the engine version: names,
+types, places, what changes the plan, what runs other code, and secrets.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from servespec.compiler.engine_homes import VARIABLE_HOMES, flag_home, section_fields
+from servespec.compiler.facts.engine_fields import EngineField, EngineFlag, EngineTable, Setting
+from servespec.diagnostics import Diagnostic
+from servespec.schema import spec_rules as rules
+from servespec.schema.nearest import nearest
+from servespec.schema.parse import dotted, sections, shown, unknown_key
+from servespec.schema.source import SpecPath, SpecSource
+from servespec.schema.spec import OpenSection, ServingSpec
+
+_SECRET_VARIABLES: Mapping[str, str] = {"api_key": "VLLM_API_KEY", "hf_token": "HF_TOKEN"}
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsCheck:
+    """What the checks need: the spec, where it was read, the engine's table, and the user's consent to run code."""
+
+    spec: ServingSpec
+    source: SpecSource
+    table: EngineTable
+    allow_code: bool
+
+
+def settings_findings(check: SettingsCheck) -> Iterator[Diagnostic]:
+    """All findings about settings that carry the engine's names."""
+    for name, model in sections():
+        section = getattr(check.spec, name)
+        if issubclass(model, OpenSection) and section is not None:
+            yield from _section(check, name, model, section)
+    yield from _remote_code(check)
+    for key, value in check.spec.engine.args.items():
+        yield from _argument(check, key, value)
+    for key, value in check.spec.engine.env.items():
+        yield from _variable(check, key, value)
+
+
+def unclassified(check: SettingsCheck) -> tuple[str, ...]:
+    """Settings under ``engine`` that change the plan in a way that nobody has modelled; the plan is incomplete."""
+    flags = ((key, check.table.flag(key)) for key in check.spec.engine.args)
+    variables = ((key, check.table.variable(key)) for key in check.spec.engine.env)
+    found = [key for key, flag in flags if flag and flag.plan_relevant is not False and flag_home(flag) is None]
+    found += [key for key, var in variables if var and var.plan_relevant is not False and key not in VARIABLE_HOMES]
+    return tuple(found)
+
+
+def _section(check: SettingsCheck, name: str, model: type[OpenSection], section: OpenSection) -> Iterator[Diagnostic]:
+    fields = {field.name: field for field in section_fields(model, check.table)}
+    for key, value in section.engine_fields.items():
+        path = (name, key)
+        field = fields.get(key)
+        if field is None:
+            yield _unknown_field(check, path, model, fields)
+        else:
+            yield from _value(check, path, field, value)
+
+
+def _unknown_field(
+    check: SettingsCheck, path: SpecPath, model: type[OpenSection], fields: Mapping[str, EngineField]
+) -> Diagnostic:
+    """An engine's name that the section does not have, in the section's own names first."""
+    own = nearest(str(path[-1]), (*model.model_fields, *fields), limit=1)
+    finding = unknown_key(path, check.source)
+    if finding.rule is not rules.S102 or not own:
+        return finding
+    return rules.S102.at(finding.place, finding.message, f"did you mean `{own[0]}`?")
+
+
+def _value(check: SettingsCheck, path: SpecPath, field: EngineField, value: Any) -> Iterator[Diagnostic]:
+    reason = check.table.check_field(field, value)
+    if reason is not None:
+        yield _engine_value(check, path, reason)
+    yield from _trust(check, path, field, value)
+
+
+def _engine_value(check: SettingsCheck, path: SpecPath, reason: str) -> Diagnostic:
+    message = f"`{dotted(path)}`: {reason}"
+    return rules.S217.at(check.source.place_of(path), message, f"as vLLM {check.table.version} declares it")
+
+
+def _trust(check: SettingsCheck, path: SpecPath, setting: Setting, value: Any) -> Iterator[Diagnostic]:
+    if setting.secret and value:
+        known = setting.name if setting.name.isupper() else "an environment variable of the server's own"
+        message = f"`{dotted(path)}` holds a secret"
+        help_text = f"delete it and set `{_SECRET_VARIABLES.get(setting.name, known)}` in the shell"
+        yield rules.S214.at(check.source.place_of_key(path), message, help_text)
+    if setting.runs_code(value) and not check.allow_code:
+        message = f"`{dotted(path)}` makes the engine run code from elsewhere: {shown(value)}"
+        yield rules.S213.at(check.source.place_of_key(path), message, "pass `--allow-code` if you trust that code")
+
+
+def _remote_code(check: SettingsCheck) -> Iterator[Diagnostic]:
+    model = check.spec.model
+    if not model.trust_remote_code:
+        return
+    place = check.source.place_of_key(("model", "trust_remote_code"))
+    if not check.allow_code:
+        message = "`model.trust_remote_code` makes the engine run the model repository's code"
+        yield rules.S213.at(place, message, "pass `--allow-code` if you trust that code")
+    if not _is_commit(model.revision):
+        message = "`model.trust_remote_code` runs whatever the repository holds at start"
+        yield rules.S213.at(place, message, "pin `model.revision` to a commit of 40 hex digits")
+
+
+def _is_commit(revision: str | None) -> bool:
+    return revision is not None and len(revision) == 40 and set(revision) <= set("0123456789abcdef")
+
+
+def _argument(check: SettingsCheck, key: str, value: Any) -> Iterator[Diagnostic]:
+    path = ("engine", "args", key)
+    flag = check.table.flag(key)
+    if flag is None:
+        yield _unknown_flag(check, path, key)
+        return
+    home = flag_home(flag)
+    if flag.plan_relevant is not False and home is not None:
+        message = f"`{key}` has a field of its own"
+        yield rules.S212.at(check.source.place_of_key(path), message, f"write `{home}`")
+        return
+    # A reason quotes the value, which must not happen to a secret.
+    reason = None if flag.secret else check.table.check_value(flag.type, value)
+    if reason is not None and not _switched_off(flag, value):
+        yield _engine_value(check, path, reason)
+    yield from _trust(check, path, flag, value)
+
+
+def _switched_off(flag: EngineFlag, value: Any) -> bool:
+    """null leaves a flag out."""
+    return value is None and flag.default is None
+
+
+def _unknown_flag(check: SettingsCheck, path: SpecPath, key: str) -> Diagnostic:
+    finding = unknown_key(path, check.source)
+    if finding.rule is rules.S108:
+        return finding
+    near = nearest(key, _spellings(check.table, key), limit=1)
+    help_text = f"did you mean `{near[0]}`?" if near else "`servespec explain engine.args` lists the flags"
+    message = f"vLLM {check.table.version} has no flag `{key}`"
+    return rules.S215.at(check.source.place_of_key(path), message, help_text)
+
+
+def _spellings(table: EngineTable, key: str) -> Iterator[str]:
+    """Long names as people write them; the negated ones where the key is negated."""
+    negated = key.lstrip("-").replace("_", "-").startswith("no-")
+    for name in table.flags():
+        flag = table.flag(name)
+        dashed = name.replace("_", "-")
+        if negated and flag and flag.negation:
+            yield f"no-{dashed}"
+        elif not negated:
+            yield dashed
+
+
+def _variable(check: SettingsCheck, key: str, value: Any) -> Iterator[Diagnostic]:
+    path = ("engine", "env", key)
+    place = check.source.place_of_key(path)
+    variable = check.table.variable(key)
+    if variable is None:
+        near = nearest(key, check.table.variables(), limit=1)
+        help_text = f"did you mean `{near[0]}`?" if near else "set it in the shell that starts the server"
+        yield rules.S216.at(place, f"vLLM {check.table.version} reads no variable `{key}`", help_text)
+        return
+    home = VARIABLE_HOMES.get(key)
+    if home is not None:
+        yield rules.S212.at(place, f"`{key}` has a field of its own", f"write `{home}`")
+        return
+    yield from _trust(check, path, variable, value)

@@ -1,0 +1,465 @@
+"""What a model's config.json says, as far as it says it: shapes, kind of attention, longest context.
+
+Every field is None where the file alone does not tell; the engine fills some of those from the config
+classes of another library.  Sources: vllm/transformers_utils/model_arch_config_convertor.py,
+vllm/transformers_utils/config.py and vllm/config/model.py.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from servespec.compiler.facts.architecture_tables import ARCHITECTURE_TABLES
+from servespec.compiler.facts.architectures import STATE_BACKENDS
+from servespec.provenance import Origin, Resolved, Sourced
+from servespec.units import Tokens
+
+_CONVERTOR = "vllm/transformers_utils/model_arch_config_convertor.py"
+_CONFIG = "vllm/transformers_utils/config.py"
+_MODEL = "vllm/config/model.py"
+
+_TEXT_PARTS = ("text_config", "language_config", "llm_config")
+
+Config = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTraits:
+    """A model as its config.json describes it; of a multimodal model, the language part.
+
+    ``head_size`` is a head's width in the KV cache; ``state_backends`` is None where the architecture has recurrent
+    layers that we do not know.  ``uses_sparse_index`` means DeepSeek sparse attention;
+    ``checkpoint_kv_cache_dtype`` is what `auto` becomes for the checkpoint, None where it stays `auto`.
+    """
+
+    architectures: tuple[str, ...]
+    model_type: str | None
+    text_model_type: str | None
+    num_hidden_layers: int | None
+    hidden_size: int | None
+    intermediate_size: int | None
+    moe_intermediate_size: int | None
+    num_attention_heads: int | None
+    num_key_value_heads: int | None
+    head_dim: int | None
+    head_size: int | None
+    kv_lora_rank: int | None
+    q_lora_rank: int | None
+    qk_nope_head_dim: int | None
+    qk_rope_head_dim: int | None
+    v_head_dim: int | None
+    index_topk: int | None
+    vocab_size: int | None
+    max_position_embeddings: int | None
+    num_experts: int | None
+    num_experts_per_token: int | None
+    num_nextn_predict_layers: int | None
+    layer_types: tuple[str, ...] | None
+    sliding_window: int | None
+    attn_logit_softcapping: float | None
+    dtype: str | None
+    tie_word_embeddings: bool | None
+    quantization_method: str | None
+    quantization_config: Config | None
+    is_mla: bool
+    uses_sparse_index: bool
+    is_mixture_of_experts: bool
+    is_hybrid: bool
+    is_attention_free: bool
+    is_encoder_decoder: bool
+    is_pooling: bool
+    is_multimodal: bool
+    is_multimodal_prefix_lm: bool
+    is_diffusion: bool
+    has_attention_sinks: bool
+    state_backends: tuple[str, ...] | None
+    checkpoint_kv_cache_dtype: str | None
+
+
+def model_traits(config: Config, version: str = "0.33.0") -> ModelTraits:
+    """The traits of a config.json mapping, judged as that engine version would."""
+    text = text_config(config)
+    architectures = _strings(config.get("architectures")) or ()
+    is_mla = uses_mla(config, version)
+    is_hybrid = _is_hybrid(config, architectures, version)
+    tables = ARCHITECTURE_TABLES[version]
+    quantization = _quantization(config)
+    index_topk = _integer(text, "index_topk")
+    is_attention_free = not tables.attention_free.value.isdisjoint(architectures)
+    is_multimodal = not tables.multimodal.value.isdisjoint(architectures)
+    experts = num_experts(text)
+    return ModelTraits(
+        architectures=architectures,
+        model_type=_string(config, "model_type"),
+        text_model_type=_string(text, "model_type"),
+        num_hidden_layers=_integer(text, "num_hidden_layers", "n_layer", "num_layers"),
+        hidden_size=_integer(text, "hidden_size", "n_embd", "d_model"),
+        intermediate_size=_integer(text, "intermediate_size"),
+        moe_intermediate_size=_integer(text, "moe_intermediate_size"),
+        num_attention_heads=_integer(text, "num_attention_heads", "n_head"),
+        num_key_value_heads=num_kv_heads(text),
+        head_dim=_integer(text, "head_dim"),
+        head_size=_head_size(text, is_mla),
+        kv_lora_rank=_integer(text, "kv_lora_rank"),
+        q_lora_rank=_integer(text, "q_lora_rank"),
+        qk_nope_head_dim=_integer(text, "qk_nope_head_dim"),
+        qk_rope_head_dim=_integer(text, "qk_rope_head_dim"),
+        v_head_dim=_integer(text, "v_head_dim"),
+        index_topk=index_topk,
+        vocab_size=_integer(text, "vocab_size"),
+        max_position_embeddings=_integer(text, "max_position_embeddings"),
+        num_experts=experts,
+        num_experts_per_token=_integer(text, *EXPERTS_PER_TOKEN_NAMES.value),
+        num_nextn_predict_layers=_integer(text, "num_nextn_predict_layers", "mtp_num_hidden_layers"),
+        layer_types=_strings(text.get("layer_types")),
+        sliding_window=_sliding_window(text),
+        attn_logit_softcapping=_number(text, "attn_logit_softcapping"),
+        dtype=_dtype(config, text),
+        tie_word_embeddings=_boolean(config, text, "tie_word_embeddings"),
+        quantization_method=None if quantization is None else _string(quantization, "quant_method"),
+        quantization_config=quantization,
+        is_mla=is_mla,
+        uses_sparse_index=is_mla and index_topk is not None,
+        is_mixture_of_experts=bool(experts),
+        is_hybrid=is_hybrid,
+        is_attention_free=is_attention_free,
+        is_encoder_decoder=bool(config.get("is_encoder_decoder") or text.get("is_encoder_decoder")),
+        is_pooling=is_pooling(architectures, version),
+        is_multimodal=is_multimodal,
+        is_multimodal_prefix_lm=is_multimodal and _is_prefix_lm(config),
+        is_diffusion=config.get("canvas_length") is not None,
+        has_attention_sinks=_has_sinks(text, architectures),
+        state_backends=_state_backends(architectures, is_hybrid or is_attention_free),
+        checkpoint_kv_cache_dtype=_checkpoint_kv_cache_dtype(quantization),
+    )
+
+
+def text_config(config: Config) -> Config:
+    """The language part of a multimodal config; the config itself where there is none."""
+    inner = config.get("thinker_config")
+    outer = inner if isinstance(inner, Mapping) else config
+    parts = (outer.get(name) for name in _TEXT_PARTS)
+    return next((part for part in parts if isinstance(part, Mapping)), outer)
+
+
+def _aliases(quote: str, *names: str) -> Sourced[tuple[str, ...]]:
+    return Sourced(names, "field names", "vllm", "0.33.0", _CONFIG, quote)
+
+
+KV_HEAD_NAMES = _aliases(
+    '"num_key_value_heads",  # LLaMA-2',
+    "n_head_kv",
+    "num_kv_heads",
+    "num_key_value_heads",
+    "multi_query_group_num",
+    "num_attention_groups",
+)
+EXPERT_NAMES = _aliases(
+    '"n_routed_experts",  # DeepSeek',
+    "num_experts",
+    "moe_num_experts",
+    "n_routed_experts",
+    "num_local_experts",
+)
+EXPERTS_PER_TOKEN_NAMES = _aliases(
+    '"num_experts_per_tok", "num_experts_per_token", "top_k_experts",',
+    "num_experts_per_tok",
+    "num_experts_per_token",
+    "top_k_experts",
+    "moe_topk",
+    "moe_top_k",
+    "top_k",
+)
+
+
+def num_kv_heads(text: Config) -> int | None:
+    """As many as attention heads where the config names none."""
+    return _integer(text, *KV_HEAD_NAMES.value, "num_attention_heads", "n_head")
+
+
+def num_experts(text: Config) -> int | None:
+    """Routed experts of a layer; 0 where the config names none."""
+    value = next((text[name] for name in EXPERT_NAMES.value if text.get(name) is not None), 0)
+    if isinstance(value, list):
+        value = value[0] if value else 0
+    return value if isinstance(value, int) else None
+
+
+def uses_mla(config: Config, version: str) -> bool:
+    """Multi-head latent attention; source: model_arch_config_convertor.py, is_deepseek_mla."""
+    text = text_config(config)
+    if config.get("is_causal") is False:
+        return False
+    if text.get("model_type") not in ARCHITECTURE_TABLES[version].mla_model_types.value:
+        return False
+    key = "head_dim" if text.get("compress_ratios") else "kv_lora_rank"
+    return text.get(key) is not None
+
+
+def _head_size(text: Config, is_mla: bool) -> int | None:
+    head_dim = _integer(text, "head_dim")
+    if is_mla and not text.get("compress_ratios"):
+        rank = _integer(text, "kv_lora_rank")
+        return None if rank is None else rank + (_integer(text, "qk_rope_head_dim") or 0)
+    if head_dim:
+        return head_dim
+    return _integer(text, "hidden_size_per_head") or _divided_head(text)
+
+
+def _divided_head(text: Config) -> int | None:
+    hidden = _integer(text, "hidden_size", "n_embd", "d_model")
+    heads = _integer(text, "num_attention_heads", "n_head")
+    return hidden // heads if hidden and heads else None
+
+
+def _is_hybrid(config: Config, architectures: tuple[str, ...], version: str) -> bool:
+    if ARCHITECTURE_TABLES[version].hybrid.value.isdisjoint(architectures):
+        return False
+    layers = config.get("layer_types")
+    if not isinstance(layers, Sequence):
+        return True
+    return not all(layer in ("attention", "full_attention") for layer in layers)
+
+
+def _state_backends(architectures: tuple[str, ...], has_states: bool) -> tuple[str, ...] | None:
+    if not has_states:
+        return ()
+    return next((STATE_BACKENDS[name] for name in architectures if name in STATE_BACKENDS), None)
+
+
+POOLING_SUFFIXES = Sourced(
+    (
+        "ForTextEncoding",
+        "EmbeddingModel",
+        "ForSequenceClassification",
+        "ForTokenClassification",
+        "ForAudioClassification",
+        "ForImageClassification",
+        "ForVideoClassification",
+        "ClassificationModel",
+        "ForRewardModeling",
+        "RewardModel",
+        "Model",
+    ),
+    "name endings",
+    "vllm",
+    "0.33.0",
+    _MODEL,
+    '("ForTextEncoding", ("pooling", "embed")), ("EmbeddingModel", ("pooling", "embed")),',
+)
+GENERATING_SUFFIXES = Sourced(
+    ("ForCausalLM", "ForConditionalGeneration", "ChatModel", "LMHeadModel"),
+    "name endings",
+    "vllm",
+    "0.33.0",
+    _MODEL,
+    '("ForCausalLM", ("generate", "none")), ("ForConditionalGeneration", ("generate", "none")),',
+)
+
+
+def is_pooling(architectures: Sequence[str], version: str) -> bool:
+    """Whether the engine would run the model as a pooling model by itself.
+
+    Source: vllm/config/model.py, ModelConfig._get_default_runner_type.  A sentence-transformers folder makes
+    it pool in any case, which config.json does not show.
+    """
+    tables = ARCHITECTURE_TABLES[version]
+    for name in architectures:
+        if name in tables.pooling.value or name in tables.generative.value:
+            return name in tables.pooling.value
+        if name.endswith(GENERATING_SUFFIXES.value):
+            return False
+        if name.endswith(POOLING_SUFFIXES.value):
+            return True
+    return False
+
+
+PREFIX_LM_MODEL_TYPES = Sourced(
+    ("bagel", "gemma3", "molmo2", "moondream3", "paligemma"),
+    "model types",
+    "vllm",
+    "0.33.0",
+    _CONVERTOR,
+    'MM_PREFIX_LM_MODELS = ( "bagel", "gemma3", "molmo2", "moondream3", "paligemma", )',
+)
+
+
+def _sliding_window(text: Config) -> int | None:
+    return None if text.get("use_sliding_window") is False else _integer(text, "sliding_window")
+
+
+_SINK_FLAGS = ("attention_sinks", "add_swa_attention_sink_bias", "add_full_attention_sink_bias")
+
+
+def _has_sinks(text: Config, architectures: Sequence[str]) -> bool:
+    return "GptOssForCausalLM" in architectures or any(text.get(flag) is True for flag in _SINK_FLAGS)
+
+
+KV_CACHE_ALGORITHMS = Sourced(
+    MappingProxyType({"fp8": "fp8_e4m3", "nvfp4": "nvfp4"}),
+    "KV cache dtypes",
+    "vllm",
+    "0.33.0",
+    "vllm/utils/torch_utils.py",
+    'MODELOPT_TO_VLLM_KV_CACHE_DTYPE_MAP = { "fp8": "fp8_e4m3", "nvfp4": "nvfp4", }',
+)
+
+
+def _checkpoint_kv_cache_dtype(section: Config | None) -> str | None:
+    """What `auto` becomes for a ModelOpt checkpoint; source: torch_utils.py, get_kv_cache_quant_algo_string."""
+    if section is None or not str(section.get("quant_method", "")).startswith("modelopt"):
+        return None
+    inner = section.get("quantization")
+    places = (inner, section) if isinstance(inner, Mapping) else (section,)
+    names = ("kv_cache_scheme", "kv_cache_quant_algo")
+    algorithm = next((place[name] for name in names for place in places if place.get(name)), None)
+    return None if algorithm is None else KV_CACHE_ALGORITHMS.value.get(_algorithm_name(algorithm))
+
+
+def _algorithm_name(algorithm: object) -> str:
+    if not isinstance(algorithm, Mapping):
+        return str(algorithm).lower()
+    bits, kind = algorithm.get("num_bits"), algorithm.get("type")
+    if bits == 8 and kind == "float" and algorithm.get("dynamic") is False:
+        return "fp8"
+    return "nvfp4" if bits == 4 and kind == "float" else ""
+
+
+def _is_prefix_lm(config: Config) -> bool:
+    declared = config.get("is_mm_prefix_lm")
+    return bool(declared) if declared is not None else config.get("model_type") in PREFIX_LM_MODEL_TYPES.value
+
+
+def _quantization(config: Config) -> Config | None:
+    """The first quantization section found, also under the compressed-tensors name."""
+    places = (config, text_config(config))
+    found = (place.get(name) for place in places for name in ("quantization_config", "compression_config"))
+    section = next((one for one in found if isinstance(one, Mapping)), None)
+    return None if section is None else MappingProxyType(dict(section))
+
+
+def _dtype(config: Config, text: Config) -> str | None:
+    names = ("dtype", "torch_dtype")
+    values = (place.get(name) for place in (config, text) for name in names)
+    value = next((one for one in values if isinstance(one, str)), None)
+    return None if value is None else value.removeprefix("torch.")
+
+
+def _integer(config: Config, *names: str) -> int | None:
+    values = (config.get(name) for name in names)
+    return next((one for one in values if isinstance(one, int) and not isinstance(one, bool)), None)
+
+
+def _number(config: Config, name: str) -> float | None:
+    value = config.get(name)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _string(config: Config, name: str) -> str | None:
+    value = config.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _strings(value: object) -> tuple[str, ...] | None:
+    return tuple(str(one) for one in value) if isinstance(value, list | tuple) else None
+
+
+def _boolean(config: Config, text: Config, name: str) -> bool | None:
+    values = (place.get(name) for place in (config, text))
+    return next((one for one in values if isinstance(one, bool)), None)
+
+
+LENGTH_NAMES = Sourced(
+    (
+        "max_position_embeddings",
+        "n_positions",
+        "max_seq_len",
+        "seq_length",
+        "model_max_length",
+        "max_target_positions",
+        "max_sequence_length",
+        "max_seq_length",
+        "seq_len",
+    ),
+    "field names",
+    "vllm",
+    "0.33.0",
+    _CONVERTOR,
+    '"max_sequence_length", "max_seq_length", "seq_len", ]',
+)
+UNNAMED_LENGTH = Sourced(Tokens(2048), "tokens", "vllm", "0.33.0", _MODEL, "default_max_len = 2048")
+UNSCALED_ROPE_TYPES = Sourced(
+    ("su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling"),
+    "rope types",
+    "vllm",
+    "0.33.0",
+    _MODEL,
+    'if rope_type not in ( "su", "longrope", "llama3", "yarn", "deepseek_yarn", "deepseek_llama_scaling", ):',
+)
+
+
+def derived_max_model_len(config: Config) -> Resolved[Tokens | None]:
+    """The longest context the engine takes from a config.json where none is asked for.
+
+    Source: vllm/config/model.py, _get_and_verify_max_len.  A draft model that is shorter lowers it further
+    (VllmConfig._limit_max_model_len_to_draft, see :func:`limited_to_draft`).
+    """
+    text = text_config(config)
+    named = _named_length(text)
+    if named is None:
+        return _unnamed_length(config)
+    length, key = named
+    ropes = tuple(_rope_parameters(text))
+    if any(rope.get("rope_type") in ("longrope", "su") for rope in ropes):
+        return _long_rope(text, length, key)
+    factor = _rope_factor(text, ropes)
+    because = f"`{key}` in config.json" if factor == 1 else f"`{key}` times a rope factor of {factor:g}"
+    return Resolved(Tokens(int(length * factor)), Origin.DERIVED, because)
+
+
+def _named_length(text: Config) -> tuple[int, str] | None:
+    override = _integer(text, "model_max_length")
+    if override:
+        return override, "model_max_length"
+    named = [(length, name) for name in LENGTH_NAMES.value if (length := _integer(text, name)) is not None]
+    return min(named, key=lambda pair: pair[0]) if named else None
+
+
+def _unnamed_length(config: Config) -> Resolved[Tokens | None]:
+    if "text_config" in config or not config.get("model_type"):
+        return Resolved(None, Origin.DERIVED, "config.json names no length and the engine's classes may")
+    return Resolved(UNNAMED_LENGTH.value, Origin.ENGINE_DEFAULT, "config.json names no length")
+
+
+def _long_rope(text: Config, length: int, key: str) -> Resolved[Tokens | None]:
+    original = _integer(text, "original_max_position_embeddings")
+    name = key if original is None else "original_max_position_embeddings"
+    return Resolved(Tokens(original or length), Origin.DERIVED, f"`{name}` in config.json, a LongRoPE model")
+
+
+def _rope_parameters(text: Config) -> Iterator[Config]:
+    section = text.get("rope_parameters") or text.get("rope_scaling")
+    if not isinstance(section, Mapping):
+        return
+    nested = [one for one in section.values() if isinstance(one, Mapping)]
+    for one in nested or [section]:
+        yield {**one, "rope_type": one.get("rope_type") or one.get("type") or "default"}
+
+
+def _rope_factor(text: Config, ropes: Sequence[Config]) -> float:
+    if "gemma3" in str(text.get("model_type")):
+        return 1.0
+    factor: float | None = 1.0
+    for rope in ropes:
+        if rope["rope_type"] not in UNSCALED_ROPE_TYPES.value:
+            factor = rope.get("factor", factor)
+    return 1.0 if factor is None else float(factor)
+
+
+def limited_to_draft(length: Tokens, draft_length: Tokens | None) -> Tokens:
+    """Model Runner V2 serves no sequence that its draft model cannot follow.
+
+    Source: vllm/config/vllm.py of 0.33.0, VllmConfig._limit_max_model_len_to_draft.
+    """
+    return length if draft_length is None else min(length, draft_length)

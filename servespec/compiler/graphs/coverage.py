@@ -1,0 +1,230 @@
+"""Which batch runs from which graph: every decode batch, every prefill step, and the mixed steps between tiers.
+
+Coverage follows dispatch, not maxima: a size that some graph exceeds can still run eagerly.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.graphs.dispatch import Batch, Dispatcher, uniform_batch
+from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of
+from servespec.compiler.graphs.shape import Routine, Runner, Shape
+from servespec.units import Requests, Tokens, TokensPerRequest
+
+DispatcherOf = Callable[[Iterable[Shape]], Dispatcher]
+"""`engine_dispatcher` or `split_dispatcher`."""
+
+
+class Ran(StrEnum):
+    """How a step runs. UNSCHEDULED: the step budget never lets such a batch run in one step."""
+
+    FULL = "FULL"
+    PIECEWISE = "PIECEWISE"
+    EAGER = "EAGER"
+    UNSCHEDULED = "UNSCHEDULED"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecodeRange:
+    """Batches of ``from_requests`` to ``to_requests`` that run the same way, from the same graph.
+
+    ``padded_to_requests`` is set for FULL uniform graphs, ``padded_to_tokens`` for every graph.
+    """
+
+    runner: Runner
+    routine: Routine
+    from_requests: Requests
+    to_requests: Requests
+    query_len: TokensPerRequest
+    ran: Ran
+    padded_to_requests: Requests | None
+    padded_to_tokens: Tokens | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefillRange:
+    """Steps of ``from_tokens`` to ``to_tokens`` with a prefill or mixed query lengths in them."""
+
+    from_tokens: Tokens
+    to_tokens: Tokens
+    ran: Ran
+    padded_to_tokens: Tokens | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MixedStep:
+    """A decode step at a tier edge whose requests have different query lengths.
+
+    Its drafts were chosen for ``drafted_at_requests`` requests; one request has joined with a single token.
+    """
+
+    requests: Requests
+    tokens: Tokens
+    drafted_at_requests: Requests
+    ran: Ran
+    padded_to_tokens: Tokens | None
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    decode: tuple[DecodeRange, ...]
+    prefill: tuple[PrefillRange, ...]
+    mixed: tuple[MixedStep, ...]
+
+    def eager(self, routine: Routine) -> tuple[DecodeRange, ...]:
+        """The batch ranges of ``routine`` that would run eagerly."""
+        return tuple(r for r in self.decode if r.routine is routine and r.ran is Ran.EAGER)
+
+
+def coverage_of(
+    frame: GraphFrame,
+    shapes: Sequence[Shape],
+    dispatcher_of: DispatcherOf,
+    verify_limit_tokens: Tokens | None = None,
+) -> Coverage:
+    """Coverage of every routine over all (n, k(n)) with 1 <= n <= max_num_seqs.
+
+    ``verify_limit_tokens`` is the engine's bound on a verification step under adaptive verification.
+    """
+    target, *drafters = managers_of(frame)
+    target_dispatcher = dispatcher_of(_own(target, shapes))
+    decode = list(_target_decode(frame, target, target_dispatcher, verify_limit_tokens))
+    for manager in drafters:
+        decode += _drafter_decode(frame, manager, dispatcher_of(_own(manager, shapes)))
+    return Coverage(
+        decode=tuple(decode),
+        prefill=tuple(_prefill(frame, _own(target, shapes), target_dispatcher)),
+        mixed=tuple(_mixed_steps(frame, target_dispatcher)),
+    )
+
+
+def _own(manager: Manager, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+    routines = {manager.decode, manager.mixed}
+    return tuple(s for s in shapes if s.runner is manager.runner and s.routine in routines)
+
+
+def _target_decode(
+    frame: GraphFrame, manager: Manager, dispatcher: Dispatcher, verify_limit_tokens: Tokens | None
+) -> Iterator[DecodeRange]:
+    def batch(requests: Requests) -> Batch:
+        query_len = TokensPerRequest(1 + frame.k_of(requests))
+        if manager.varlen:
+            return _verification_batch(requests, query_len, verify_limit_tokens)
+        return uniform_batch(requests, query_len)
+
+    return _ranges(frame, manager, dispatcher, batch)
+
+
+def _verification_batch(requests: Requests, query_len: TokensPerRequest, limit: Tokens | None) -> Batch:
+    """The widest step that adaptive verification can build for ``requests`` requests."""
+    tokens = requests * query_len
+    if limit is not None:
+        tokens = min(tokens, max(requests, limit))
+    return Batch(requests=requests, tokens=Tokens(tokens), max_query_len=query_len)
+
+
+def _drafter_decode(frame: GraphFrame, manager: Manager, dispatcher: Dispatcher) -> Iterator[DecodeRange]:
+    def batch(requests: Requests) -> Batch | None:
+        k = frame.k_of(requests)
+        if k == 0 or (manager.decode is Routine.LATER_STEPS and k < 2):
+            return None
+        if len(manager.reach) == 1:
+            return uniform_batch(requests, manager.query_len, draft_steps=k)
+        return uniform_batch(requests, TokensPerRequest(1 + k))
+
+    return _ranges(frame, manager, dispatcher, batch)
+
+
+def _ranges(
+    frame: GraphFrame,
+    manager: Manager,
+    dispatcher: Dispatcher,
+    batch_of: Callable[[Requests], Batch | None],
+) -> Iterator[DecodeRange]:
+    """One range for each run of batch sizes that dispatch alike; sizes without a batch are left out."""
+    start: Requests | None = None
+    before: tuple[object, ...] | None = None
+    row: DecodeRange | None = None
+    for n in range(1, frame.max_num_seqs + 1):
+        requests = Requests(n)
+        batch = batch_of(requests)
+        current = None if batch is None else _run(frame, batch, dispatcher)
+        if current != before and row is not None:
+            yield row
+            row = None
+        if current is not None and batch is not None:
+            start = requests if current != before or start is None else start
+            row = _decode_range(manager, start, requests, current)
+        before = current
+    if row is not None:
+        yield row
+
+
+_Run = tuple[Ran, TokensPerRequest, Shape | None]
+
+
+def _run(frame: GraphFrame, batch: Batch, dispatcher: Dispatcher) -> _Run:
+    query_len = batch.query_len or batch.max_query_len
+    assert query_len is not None
+    if batch.tokens > frame.max_num_batched_tokens:
+        return (Ran.UNSCHEDULED, query_len, None)
+    shape = dispatcher.dispatch(batch)
+    return (_ran(shape), query_len, shape)
+
+
+def _decode_range(manager: Manager, start: Requests, end: Requests, run: _Run) -> DecodeRange:
+    ran, query_len, shape = run
+    full_uniform = shape is not None and ran is Ran.FULL and shape.query_len is not None
+    return DecodeRange(
+        runner=manager.runner,
+        routine=manager.decode,
+        from_requests=start,
+        to_requests=end,
+        query_len=query_len,
+        ran=ran,
+        padded_to_requests=shape.requests if shape is not None and full_uniform else None,
+        padded_to_tokens=shape.tokens if shape is not None else None,
+    )
+
+
+def _prefill(frame: GraphFrame, shapes: Sequence[Shape], dispatcher: Dispatcher) -> Iterator[PrefillRange]:
+    """Dispatch of a step with a prefill changes only at captured sizes, so one look a range is enough."""
+    step_tokens = frame.max_num_batched_tokens
+    sizes = sorted({shape.tokens for shape in shapes if shape.tokens < step_tokens} | {step_tokens})
+    first = Tokens(1)
+    held: PrefillRange | None = None
+    for last in sizes:
+        shape = dispatcher.dispatch(Batch(requests=Requests(1), tokens=first))
+        padded = shape.tokens if shape else None
+        if held and held.padded_to_tokens == padded:
+            first_of_range = held.from_tokens
+        else:
+            if held:
+                yield held
+            first_of_range = first
+        held = PrefillRange(from_tokens=first_of_range, to_tokens=last, ran=_ran(shape), padded_to_tokens=padded)
+        first = Tokens(last + 1)
+    if held:
+        yield held
+
+
+def _mixed_steps(frame: GraphFrame, dispatcher: Dispatcher) -> Iterator[MixedStep]:
+    for tier in frame.tiers[:-1]:
+        requests = Requests(tier.to_requests + 1)
+        tokens = Tokens(tier.to_requests * tier.query_len + 1)
+        shape = dispatcher.dispatch(Batch(requests=requests, tokens=tokens, max_query_len=tier.query_len))
+        yield MixedStep(
+            requests=requests,
+            tokens=tokens,
+            drafted_at_requests=tier.to_requests,
+            ran=_ran(shape),
+            padded_to_tokens=shape.tokens if shape else None,
+        )
+
+
+def _ran(shape: Shape | None) -> Ran:
+    if shape is None:
+        return Ran.EAGER
+    return Ran.FULL if shape.mode is CudaGraphMode.FULL else Ran.PIECEWISE

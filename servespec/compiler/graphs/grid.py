@@ -1,0 +1,76 @@
+"""The three default grids of capture sizes, in closed form.
+
+A grid captures a size wherever padding to the next one would cost more than a share epsilon of the step's time.
+Source: vLLM pull request "separate prefill/decode graph sizes", Configuration and Appendix A.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from servespec.units import Requests, Tokens
+
+_PREFILL_LINEAR_FROM_TOKENS = 4096
+"""From this step size on, PIECEWISE step time grows linearly with tokens (Appendix A, part d)."""
+
+_EVERY_COUNT_UP_TO_TOKENS = 32
+"""`performance_mode: interactivity` captures every token count up to here."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeGrid:
+    """Request counts from 1 to a cap; the stride follows 10 * epsilon * n^(2/3)."""
+
+    epsilon: float = 0.065
+
+    def sizes(self, cap_requests: Requests) -> tuple[Requests, ...]:
+        return tuple(Requests(n) for n in _ladder(cap_requests, self._stride))
+
+    def _stride(self, requests: int) -> int:
+        return _floor_to_power_of_two(10 * self.epsilon * requests ** (2 / 3))
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillGrid:
+    """Token counts from 1 to a cap; the stride follows 2 * epsilon * max(t, 4096), at most t."""
+
+    epsilon: float = 0.035
+    every_small_count: bool = False
+
+    def sizes(self, cap_tokens: Tokens) -> tuple[Tokens, ...]:
+        sizes = set(_ladder(cap_tokens, self._stride))
+        if self.every_small_count:
+            sizes.update(range(1, min(cap_tokens, _EVERY_COUNT_UP_TO_TOKENS) + 1))
+        return tuple(Tokens(t) for t in sorted(sizes))
+
+    def _stride(self, tokens: int) -> int:
+        widest = 2 * self.epsilon * max(tokens, _PREFILL_LINEAR_FROM_TOKENS)
+        return _floor_to_power_of_two(min(tokens, widest))
+
+
+def adaptive_verification_sizes(cap_tokens: Tokens) -> tuple[Tokens, ...]:
+    """1, 2, 4, 8, then four sizes a doubling to 1024, every 128 to 4096, every 256, and the cap."""
+    return tuple(Tokens(t) for t in _ladder(cap_tokens, _adaptive_verification_stride))
+
+
+def _adaptive_verification_stride(tokens: int) -> int:
+    if tokens < 8:
+        return tokens
+    if tokens < 1024:
+        return _floor_to_power_of_two(tokens) // 4
+    return 128 if tokens < 4096 else 256
+
+
+def _ladder(cap: int, stride_at: Callable[[int], int]) -> Iterator[int]:
+    """1, then from each size the next multiple of its stride, and last the cap itself."""
+    size = 1
+    while size < cap:
+        yield size
+        stride = stride_at(size)
+        size = (size // stride + 1) * stride
+    if cap >= 1:
+        yield cap
+
+
+def _floor_to_power_of_two(value: float) -> int:
+    """The largest power of two that is not above ``value``, at least 1."""
+    return 1 << max(0, int(value).bit_length() - 1)

@@ -1,0 +1,61 @@
+"""A model as the compiler sees it: its config, and what follows from it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from servespec.compiler.facts.model_traits import ModelTraits, derived_max_model_len, model_traits, text_config
+from servespec.provenance import Resolved
+from servespec.units import Tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """``config`` is the model's config.json with the spec's overrides laid over it."""
+
+    config: Mapping[str, Any]
+    traits: ModelTraits
+    max_model_len: Resolved[Tokens | None]
+
+    @property
+    def mtp_modules(self) -> int | None:
+        """Multi-token-prediction modules that run in turn; None where the config names none.
+
+        Source: vllm/config/speculative.py: SpeculativeConfig.use_multi_module_mtp.
+        """
+        return self._integer("num_nextn_predict_layers")
+
+    @property
+    def draft_tokens(self) -> int | None:
+        """How many tokens the model's own draft layers predict, the engine's `n_predict`.
+
+        Source: vllm/config/speculative.py: SpeculativeConfig.hf_config_override.
+        """
+        own = self._integer("n_predict")
+        return self.traits.num_nextn_predict_layers if own is None else own
+
+    @property
+    def block_size(self) -> int | None:
+        """Tokens of one block of a block drafter."""
+        found = (self._integer(name) for name in ("block_size", "dspark_block_size"))
+        return next((size for size in found if size is not None), None)
+
+    @property
+    def sample_from_anchor(self) -> bool:
+        """DSpark: whether the anchor is itself the first prediction.
+
+        Source: vllm/config/vllm.py: VllmConfig.num_lookahead_tokens.
+        """
+        return self.config.get("sample_from_anchor") is not False
+
+    def _integer(self, name: str) -> int | None:
+        for part in (self.config, text_config(self.config)):
+            value = part.get(name)
+            if isinstance(value, int) and not isinstance(value, bool):
+                return value
+        return None
+
+
+def model_of(config: Mapping[str, Any], facts_version: str) -> Model:
+    """The model of a config.json mapping, judged as that engine version would."""
+    return Model(config, model_traits(config, facts_version), derived_max_model_len(config))

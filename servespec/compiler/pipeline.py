@@ -1,0 +1,317 @@
+"""The order of compilation, in one place: checks of the spec, resolution, graphs, lowering, checks of the plan.
+
+``plan`` and ``serve`` both call :func:`compile_spec`, so they cannot differ.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib import resources
+from typing import Any
+
+from servespec import __version__
+from servespec.compiler import plan_rules
+from servespec.compiler.checks import Findable, findings_of
+from servespec.compiler.engine import Engine
+from servespec.compiler.engine_settings import SettingsCheck, settings_findings, unclassified
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.devices import Device, is_cpu
+from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.compiler.graphs.coverage import DispatcherOf, coverage_of
+from servespec.compiler.graphs.dispatch import engine_dispatcher, split_dispatcher
+from servespec.compiler.graphs.inventory import shapes_of
+from servespec.compiler.graphs.managers import GraphFrame, managers_of
+from servespec.compiler.graphs.shape import Routine, Runner, Shape
+from servespec.compiler.graphs.split import split_shapes
+from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_list
+from servespec.compiler.lower import Launch, Lowering, legacy_token_list, lower
+from servespec.compiler.model import Model
+from servespec.compiler.plan import GraphPlan, Inputs, Plan
+from servespec.compiler.resolve.resolution import Resolution, ResolveRequest, resolve
+from servespec.diagnostics import Diagnostic, SpecError, has_errors, in_file_order
+from servespec.schema.capture_rules import LEGACY_FIELDS, NEW_FIELDS, capture_findings
+from servespec.schema.source import SpecSource
+from servespec.schema.spec import ServingSpec
+from servespec.schema.speculative_rules import speculative_findings
+from servespec.units import Tokens
+
+_SECONDS_A_PIECEWISE_SIZE, _SECONDS_A_FULL_GRAPH = 1.0, 0.5
+"""Capture time on GB200: vLLM pull request 'separate prefill/decode graph sizes', Appendix A."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileRequest:
+    """A parsed spec and everything about the world that compiling it depends on.
+
+    ``model_input`` and ``draft_input`` are the digests of the configs that the traits were read from.
+    """
+
+    spec: ServingSpec
+    source: SpecSource
+    engine: Engine
+    table: EngineTable
+    device: Device
+    target: Model
+    draft: Model | None
+    model_input: Mapping[str, str | None]
+    draft_input: Mapping[str, str | None] | None
+    allow_code: bool = False
+    found: tuple[Diagnostic, ...] = ()
+
+
+def spec_findings(
+    spec: ServingSpec, source: SpecSource, table: EngineTable, *, allow_code: bool
+) -> tuple[Diagnostic, ...]:
+    """Everything that can be said without model facts, network or machine; limits only as far as written."""
+    settings = SettingsCheck(spec, source, table, allow_code)
+    scheduler = spec.scheduler
+    return (
+        *capture_findings(spec, source, scheduler.max_num_seqs, scheduler.max_num_batched_tokens),
+        *speculative_findings(spec, source),
+        *settings_findings(settings),
+        *_incomplete(settings),
+    )
+
+
+def _incomplete(settings: SettingsCheck) -> Iterator[Diagnostic]:
+    for name in unclassified(settings):
+        section = "args" if name in settings.spec.engine.args else "env"
+        place = settings.source.place_of_key(("engine", section, name))
+        yield plan_rules.R115.at(place, f"`{name}` may change the plan in a way that is not modelled")
+
+
+def compile_spec(request: CompileRequest) -> Plan:
+    """The plan of a spec.
+
+    Raises :class:`SpecError` with every finding where the spec is refused.
+    """
+    early = (
+        *request.found,
+        *spec_findings(request.spec, request.source, request.table, allow_code=request.allow_code),
+    )
+    if has_errors(early):
+        raise SpecError(early)
+    resolution = resolve(
+        ResolveRequest(
+            spec=request.spec,
+            source=request.source,
+            engine=request.engine,
+            table=request.table,
+            device=request.device,
+            target=request.target,
+            draft=request.draft,
+        )
+    )
+    plan = _planned(request, resolution, early)
+    if not plan.ok:
+        raise SpecError(plan.diagnostics)
+    return plan
+
+
+def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagnostic, ...]) -> Plan:
+    frame = resolution.frame
+    limits = capture_findings(request.spec, request.source, frame.max_num_seqs, frame.max_num_batched_tokens)
+    stock_list = _stock_list(resolution)
+    asked = split_shapes(frame, resolution.fields, resolution.defaults, stock_list)
+    lowering, token_list = _lowering(resolution, asked, stock_list)
+    graphs = _graph_plan(resolution, frame, _captured(resolution, lowering, asked, token_list), lowering)
+    findable = Findable(
+        resolution=resolution,
+        lowering=lowering,
+        shapes=graphs.shapes,
+        asked=asked,
+        coverage=graphs.coverage,
+        stock_list=stock_list,
+    )
+    return Plan(
+        servespec_version=__version__,
+        resolution=resolution,
+        graphs=graphs,
+        stock=_stock_plan(resolution),
+        lowered=lower(_launch(request, resolution), lowering, token_list),
+        diagnostics=in_file_order(
+            (*early, *limits, *resolution.findings, *findings_of(findable), *_lowering_findings(resolution, lowering))
+        ),
+        inputs=_inputs(request),
+    )
+
+
+# Graphs
+
+
+def _stock_list(resolution: Resolution) -> TokenList:
+    """The engine's list for the spec as written; empty where the mode captures nothing."""
+    if resolution.frame.mode is CudaGraphMode.NONE:
+        return TokenList(())
+    return stock_token_list(resolution.token_list)
+
+
+def _engine_shapes(frame: GraphFrame, sizes: TokenList) -> tuple[Shape, ...]:
+    """What the engine makes of one list."""
+    return shapes_of(stock_sizes(managers_of(frame), sizes, frame.max_num_seqs), frame.max_num_seqs)
+
+
+def _stock_plan(resolution: Resolution) -> GraphPlan:
+    """The unmodified engine on the same spec without the five fields."""
+    bare = _without_new_fields(resolution)
+    return _graph_plan(bare, bare.frame, _engine_shapes(bare.frame, _stock_list(bare)), Lowering.NONE)
+
+
+def _without_new_fields(resolution: Resolution) -> Resolution:
+    request = resolution.request
+    section = request.spec.compilation
+    written = [name for name in NEW_FIELDS if getattr(section, name) is not None]
+    if not written:
+        return resolution
+    bare = section.model_copy(update=dict.fromkeys((*NEW_FIELDS, *LEGACY_FIELDS)))
+    spec = request.spec.model_copy(update={"compilation": bare})
+    return resolve(replace(request, spec=spec))
+
+
+def _graph_plan(resolution: Resolution, frame: GraphFrame, shapes: tuple[Shape, ...], lowering: Lowering) -> GraphPlan:
+    own_dispatch = lowering in (Lowering.EXTENSION, Lowering.NATIVE)
+    dispatcher_of: DispatcherOf = split_dispatcher if own_dispatch else engine_dispatcher
+    return GraphPlan(
+        shapes=shapes,
+        coverage=coverage_of(frame, shapes, dispatcher_of, resolution.verify_limit_tokens),
+        capture_seconds=_capture_seconds(shapes),
+        mode=frame.mode,
+    )
+
+
+def _capture_seconds(shapes: tuple[Shape, ...]) -> float:
+    """About one second for each PIECEWISE size of the target and half of one for each of its FULL graphs."""
+    target = [shape for shape in shapes if shape.runner is Runner.TARGET]
+    full = sum(shape.mode is CudaGraphMode.FULL for shape in target)
+    return (len(target) - full) * _SECONDS_A_PIECEWISE_SIZE + full * _SECONDS_A_FULL_GRAPH
+
+
+# Lowering
+
+
+def _lowering(
+    resolution: Resolution, asked: tuple[Shape, ...], stock_list: TokenList
+) -> tuple[Lowering, tuple[Tokens, ...] | None]:
+    """How the plan reaches the engine, and the list that goes with it."""
+    lowering = _chosen_lowering(resolution, asked, stock_list)
+    if lowering in (Lowering.NATIVE, Lowering.NONE):
+        return lowering, resolution.fields.legacy_sizes_tokens
+    if lowering is Lowering.LEGACY and resolution.fields.legacy:
+        return lowering, resolution.fields.legacy_sizes_tokens
+    return lowering, _list_for(resolution, asked)
+
+
+def _list_for(resolution: Resolution, asked: tuple[Shape, ...]) -> tuple[Tokens, ...]:
+    frame = resolution.frame
+    target = [shape for shape in asked if shape.runner is Runner.TARGET]
+    later = max((s.requests or 0 for s in asked if s.routine is Routine.LATER_STEPS), default=0)
+    return legacy_token_list(target, later, frame.max_num_batched_tokens)
+
+
+def _chosen_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_list: TokenList) -> Lowering:
+    named = resolution.request.spec.engine.lowering
+    if is_cpu(resolution.device) or resolution.frame.mode is CudaGraphMode.NONE:
+        return Lowering.NONE
+    if named != "auto":
+        return Lowering(named)
+    if resolution.engine.has_split_fields:
+        return Lowering.NATIVE
+    if not resolution.complete:
+        return Lowering.LEGACY
+    return _auto_lowering(resolution, asked, stock_list)
+
+
+def _auto_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_list: TokenList) -> Lowering:
+    """None where stock does the same, the legacy list where it says the same, else the extension."""
+    frame = resolution.frame
+    as_written = _engine_shapes(frame, stock_list)
+    if _same(frame, as_written, asked):
+        return Lowering.LEGACY if resolution.fields.legacy else Lowering.NONE
+    one_list = TokenList(_list_for(resolution, asked))
+    if _same(frame, _engine_shapes(frame, one_list), asked):
+        return Lowering.LEGACY
+    return Lowering.EXTENSION if resolution.engine.has_extension_hook else Lowering.LEGACY
+
+
+def _same(frame: GraphFrame, engine: tuple[Shape, ...], asked: tuple[Shape, ...]) -> bool:
+    """The same graphs, dispatched alike by the engine's rule and by ours."""
+    if set(engine) != set(asked):
+        return False
+    return coverage_of(frame, engine, engine_dispatcher) == coverage_of(frame, asked, split_dispatcher)
+
+
+def _captured(
+    resolution: Resolution,
+    lowering: Lowering,
+    asked: tuple[Shape, ...],
+    token_list: tuple[Tokens, ...] | None,
+) -> tuple[Shape, ...]:
+    if lowering in (Lowering.EXTENSION, Lowering.NATIVE):
+        return asked
+    if token_list and lowering is Lowering.LEGACY and not resolution.fields.legacy:
+        return _engine_shapes(resolution.frame, TokenList(token_list))
+    return _engine_shapes(resolution.frame, _stock_list(resolution))
+
+
+def _lowering_findings(resolution: Resolution, lowering: Lowering) -> Iterator[Diagnostic]:
+    engine = resolution.engine
+    place = resolution.request.source.place_of(("engine", "lowering"))
+    if lowering is Lowering.NATIVE and not engine.has_split_fields:
+        message = f"vLLM {engine.version} does not have the five fields"
+        yield plan_rules.R116.at(place, message, "write `lowering: auto`, or `legacy`")
+    if lowering is Lowering.EXTENSION and not engine.has_extension_hook:
+        message = f"vLLM {engine.version} has no hook for a worker extension"
+        yield plan_rules.R116.at(place, message, "write `lowering: legacy`")
+
+
+def _launch(request: CompileRequest, resolution: Resolution) -> Launch:
+    spec, drafting = request.spec, resolution.drafting
+    frame = resolution.frame
+    fields = resolution.fields
+    return Launch(
+        spec=spec,
+        table=request.table,
+        program=(*request.engine.program, spec.model.id),
+        mode=_launch_mode(resolution),
+        asks_for_graphs=resolution.asked_mode is not None
+        or () in (fields.prefill_sizes_tokens, fields.decode_sizes_requests),
+        max_num_seqs=frame.max_num_seqs,
+        max_num_batched_tokens=frame.max_num_batched_tokens,
+        tiers=drafting.schedule(frame.max_num_seqs),
+        num_speculative_tokens=drafting.num_speculative_tokens.value if spec.speculative else None,
+        method=drafting.method.value,
+        pinned_backend=_pinned_backend(resolution),
+        shapes=(),
+    )
+
+
+def _launch_mode(resolution: Resolution) -> CudaGraphMode:
+    """The configured mode with `[]` applied; what the engine makes of it is the plan's own mode."""
+    return resolution.config_mode
+
+
+def _pinned_backend(resolution: Resolution) -> str | None:
+    if is_cpu(resolution.device) or not resolution.candidates:
+        return None
+    return resolution.candidates[0].backend
+
+
+# Inputs
+
+
+def _inputs(request: CompileRequest) -> Inputs:
+    text = request.source.text.encode("utf-8")
+    return Inputs(
+        spec_sha256=hashlib.sha256(text).hexdigest(),
+        model=request.model_input,
+        draft=request.draft_input,
+        facts_sha256=_facts_sha256(request.engine.facts_version, request.device),
+    )
+
+
+def _facts_sha256(version: str, device: Device) -> str:
+    """Over the engine's generated table and the device, which every number of a plan comes from."""
+    table: Any = resources.files("servespec.compiler.facts").joinpath("vllm").joinpath(f"{version}.json")
+    digest = hashlib.sha256(table.read_bytes())
+    digest.update(repr(device).encode("utf-8"))
+    return digest.hexdigest()

@@ -1,0 +1,368 @@
+"""The plan: a frozen value, and its JSON form, format 1.
+
+The JSON form is what renders, comparisons and records read; it holds the same bytes for the same inputs on every
+machine.  ``PLAN_SCHEMA`` is published beside the spec's schema.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.graphs.coverage import Coverage, DecodeRange, MixedStep, PrefillRange
+from servespec.compiler.graphs.managers import GraphFrame
+from servespec.compiler.graphs.shape import Routine, Row, Runner, Shape, rows_of, union_tokens
+from servespec.compiler.lower import Lowered, Lowering
+from servespec.compiler.resolve.resolution import Resolution
+from servespec.diagnostics import Diagnostic, has_errors
+from servespec.provenance import Resolved
+
+PLAN_FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphPlan:
+    """One inventory with what follows from it: coverage by the dispatch rule that goes with it, capture time."""
+
+    shapes: tuple[Shape, ...]
+    coverage: Coverage
+    capture_seconds: float
+    mode: CudaGraphMode
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        return rows_of(self.shapes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What a plan was made from, as digests; ``draft`` is None without a draft model of its own."""
+
+    spec_sha256: str
+    model: Mapping[str, str | None]
+    draft: Mapping[str, str | None] | None
+    facts_sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """All that is decided before launch.
+
+    ``graphs`` is what will be captured under the lowering; ``stock`` what the unmodified engine would capture for
+    the same spec without our fields.
+    """
+
+    servespec_version: str
+    resolution: Resolution
+    graphs: GraphPlan
+    stock: GraphPlan
+    lowered: Lowered
+    diagnostics: tuple[Diagnostic, ...]
+    inputs: Inputs
+
+    @property
+    def ok(self) -> bool:
+        return not has_errors(self.diagnostics)
+
+    def to_json(self, *, against_stock: bool = False) -> dict[str, Any]:
+        """The JSON form; ``against_stock`` adds the stock runners and coverage."""
+        resolution, lowering = self.resolution, self.lowered.lowering
+        frame = resolution.frame
+        document = {
+            "format": PLAN_FORMAT,
+            "servespec": self.servespec_version,
+            "engine": {
+                "name": "vllm",
+                "version": resolution.engine.version,
+                "facts_version": resolution.engine.facts_version,
+                "lowering": str(lowering),
+            },
+            "device": _device_json(resolution),
+            "resolved": {path: _resolved_json(value) for path, value in sorted(resolution.values.items())},
+            **_graphs_json(self.graphs, frame, resolution),
+            "memory": None,
+            "diagnostics": [d.to_json() for d in self.diagnostics],
+            "inputs": {
+                "spec_sha256": self.inputs.spec_sha256,
+                "model": dict(self.inputs.model),
+                "draft": None if self.inputs.draft is None else dict(self.inputs.draft),
+                "facts_sha256": self.inputs.facts_sha256,
+            },
+            "complete": resolution.complete,
+            "launch": {"argv": list(self.lowered.argv), "env": dict(self.lowered.env)},
+        }
+        if against_stock:
+            document["stock"] = _graphs_json(self.stock, frame, resolution)
+        return document
+
+
+def _graphs_json(graphs: GraphPlan, frame: GraphFrame, resolution: Resolution) -> dict[str, Any]:
+    rows = [_row_json(row, frame) for row in graphs.rows]
+    if resolution.drafter_without_graphs:
+        rows.append(_no_graphs_json(resolution.drafter_without_graphs))
+    return {
+        "runners": rows,
+        "union_tokens": list(union_tokens(graphs.shapes)),
+        "capture_seconds_estimate": round(graphs.capture_seconds, 1),
+        "coverage": {
+            "decode": [_decode_json(r) for r in graphs.coverage.decode],
+            "prefill": [_prefill_json(r) for r in graphs.coverage.prefill],
+            "mixed": [_mixed_json(r) for r in graphs.coverage.mixed],
+        },
+    }
+
+
+def _row_json(row: Row, frame: GraphFrame) -> dict[str, Any]:
+    return {
+        "runner": str(row.runner),
+        "routine": str(row.routine),
+        "mode": str(row.mode),
+        "unit": row.unit,
+        "query_len": row.query_len,
+        "num_speculative_tokens": _k_of(row, frame),
+        "sizes": list(row.sizes),
+        "count": len(row.sizes),
+        "graphs": row.graphs,
+        "active_loras": list(row.active_loras),
+        "ubatches": list(row.ubatches),
+        "ranks": "last_pp" if row.runner is Runner.DRAFTER else "all",
+        "max_requests": row.max_requests,
+        "max_tokens": row.max_tokens,
+    }
+
+
+def _k_of(row: Row, frame: GraphFrame) -> int | None:
+    if row.draft_steps is not None:
+        return row.draft_steps
+    if row.routine in (Routine.UNIFORM_DECODE, Routine.STEP0_UNIFORM, Routine.ADAPTIVE_VERIFICATION):
+        return None if row.query_len is None else row.query_len - 1
+    if row.routine in (Routine.BLOCK, Routine.LATER_STEPS):
+        return frame.num_speculative_tokens
+    return None
+
+
+def _no_graphs_json(because: str) -> dict[str, Any]:
+    """A drafter that owns no graphs has a row that says so."""
+    return {
+        "runner": "drafter", "routine": "none", "mode": "NONE", "unit": "requests", "query_len": None,
+        "num_speculative_tokens": None, "sizes": [], "count": 0, "graphs": 0, "active_loras": [], "ubatches": [],
+        "ranks": "last_pp", "max_requests": None, "max_tokens": 0, "because": because,
+    }  # fmt: skip
+
+
+def _decode_json(covered: DecodeRange) -> dict[str, Any]:
+    return {
+        "runner": str(covered.runner),
+        "routine": str(covered.routine),
+        "from_requests": covered.from_requests,
+        "to_requests": covered.to_requests,
+        "query_len": covered.query_len,
+        "mode": str(covered.ran),
+        "padded_to_requests": covered.padded_to_requests,
+        "padded_to_tokens": covered.padded_to_tokens,
+    }
+
+
+def _prefill_json(covered: PrefillRange) -> dict[str, Any]:
+    return {
+        "from_tokens": covered.from_tokens,
+        "to_tokens": covered.to_tokens,
+        "mode": str(covered.ran),
+        "padded_to_tokens": covered.padded_to_tokens,
+    }
+
+
+def _mixed_json(step: MixedStep) -> dict[str, Any]:
+    return {
+        "requests": step.requests,
+        "tokens": step.tokens,
+        "drafted_at_requests": step.drafted_at_requests,
+        "mode": str(step.ran),
+        "padded_to_tokens": step.padded_to_tokens,
+    }
+
+
+def _resolved_json(value: Resolved[Any]) -> dict[str, Any]:
+    return {"value": value.value, "origin": str(value.origin), "because": value.because}
+
+
+def _device_json(resolution: Resolution) -> dict[str, Any]:
+    device = resolution.device
+    major, minor = device.compute_capability
+    return {
+        "name": device.name,
+        "device_name": device.device_name,
+        "compute_capability": f"{major}.{minor}",
+        "memory_bytes": device.total_memory_bytes,
+        "count": resolution.device_count,
+    }
+
+
+def _array(properties: Mapping[str, Any], optional: Iterable[str] = ()) -> dict[str, Any]:
+    """Schema of an array of objects with exactly these keys."""
+    required = [key for key in properties if key not in set(optional)]
+    item = {
+        "type": "object",
+        "properties": dict(properties),
+        "required": required,
+        "additionalProperties": False,
+    }
+    return {"type": "array", "items": item}
+
+
+_COUNT = {"type": "integer", "minimum": 0}
+_MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
+_TEXT = {"type": "string"}
+_RAN = {"enum": ["FULL", "PIECEWISE", "EAGER", "UNSCHEDULED"]}
+
+RUNNERS_SCHEMA = _array(
+    {
+        "runner": {"enum": [str(runner) for runner in Runner]},
+        "routine": {"enum": [*(str(routine) for routine in Routine), "none"]},
+        "mode": {"enum": [str(mode) for mode in CudaGraphMode]},
+        "unit": {"enum": ["tokens", "requests"]},
+        "query_len": _MAYBE_COUNT,
+        "num_speculative_tokens": _MAYBE_COUNT,
+        "sizes": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+        "count": _COUNT,
+        "graphs": _COUNT,
+        "active_loras": {"type": "array", "items": _COUNT},
+        "ubatches": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+        "ranks": {"enum": ["all", "first_pp", "last_pp"]},
+        "max_requests": _MAYBE_COUNT,
+        "max_tokens": _COUNT,
+        "because": _TEXT,
+    },
+    optional=("because",),
+)
+
+COVERAGE_SCHEMA = {
+    "type": "object",
+    "required": ["decode", "prefill", "mixed"],
+    "additionalProperties": False,
+    "properties": {
+        "decode": _array(
+            {
+                "runner": _TEXT, "routine": _TEXT, "from_requests": _COUNT, "to_requests": _COUNT,
+                "query_len": _COUNT, "mode": _RAN, "padded_to_requests": _MAYBE_COUNT,
+                "padded_to_tokens": _MAYBE_COUNT,
+            }
+        ),
+        "prefill": _array(
+            {"from_tokens": _COUNT, "to_tokens": _COUNT, "mode": _RAN, "padded_to_tokens": _MAYBE_COUNT}
+        ),
+        "mixed": _array(
+            {
+                "requests": _COUNT, "tokens": _COUNT, "drafted_at_requests": _COUNT, "mode": _RAN,
+                "padded_to_tokens": _MAYBE_COUNT,
+            }
+        ),
+    },
+}  # fmt: skip
+
+_GRAPHS_PROPERTIES: dict[str, Any] = {
+    "runners": RUNNERS_SCHEMA,
+    "union_tokens": {"type": "array", "items": {"type": "integer", "minimum": 1}},
+    "capture_seconds_estimate": {"type": "number", "minimum": 0},
+    "coverage": COVERAGE_SCHEMA,
+}
+
+_POSITION = {
+    "type": "object",
+    "required": ["line", "column"],
+    "properties": {"line": {"type": "integer", "minimum": 1}, "column": {"type": "integer", "minimum": 1}},
+}
+_RANGE = {
+    "type": ["object", "null"],
+    "required": ["start", "end"],
+    "properties": {"start": _POSITION, "end": _POSITION},
+}
+DIAGNOSTICS_SCHEMA = _array(
+    {
+        "code": {"type": "string", "pattern": "^[SRPL][0-9]{3}$"},
+        "name": _TEXT,
+        "severity": {"enum": ["error", "warning", "note"]},
+        "message": _TEXT,
+        "help": _TEXT,
+        "file": _TEXT,
+        "range": _RANGE,
+        "related": _array({"message": _TEXT, "file": _TEXT, "range": _RANGE}),
+    }
+)
+
+_MODEL_INPUT = {"type": "object", "additionalProperties": {"type": ["string", "null"]}}
+
+PLAN_SCHEMA: dict[str, Any] = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "title": "servespec plan",
+    "description": "What a vLLM server will capture and how every batch runs, format 1.",
+    "type": "object",
+    "required": [
+        "format", "servespec", "engine", "device", "resolved", *_GRAPHS_PROPERTIES, "memory", "diagnostics",
+        "inputs", "complete", "launch",
+    ],
+    "additionalProperties": False,
+    "properties": {
+        "format": {"const": PLAN_FORMAT},
+        "servespec": _TEXT,
+        "engine": {
+            "type": "object",
+            "required": ["name", "version", "facts_version", "lowering"],
+            "properties": {
+                "name": {"const": "vllm"},
+                "version": _TEXT,
+                "facts_version": _TEXT,
+                "lowering": {"enum": [str(lowering) for lowering in Lowering]},
+            },
+        },
+        "device": {
+            "type": "object",
+            "required": ["name", "device_name", "compute_capability", "memory_bytes", "count"],
+            "properties": {
+                "name": _TEXT, "device_name": _TEXT, "compute_capability": _TEXT, "memory_bytes": _COUNT,
+                "count": {"type": "integer", "minimum": 1},
+            },
+        },
+        "resolved": {
+            "type": "object",
+            "additionalProperties": {
+                "type": "object",
+                "required": ["value", "origin", "because"],
+                "properties": {
+                    "value": {},
+                    "origin": {"enum": ["spec", "preset", "engine_default", "derived"]},
+                    "because": _TEXT,
+                },
+            },
+        },
+        **_GRAPHS_PROPERTIES,
+        "memory": {"type": "null"},
+        "diagnostics": DIAGNOSTICS_SCHEMA,
+        "inputs": {
+            "type": "object",
+            "required": ["spec_sha256", "model", "draft", "facts_sha256"],
+            "properties": {
+                "spec_sha256": _TEXT,
+                "model": _MODEL_INPUT,
+                "draft": {"oneOf": [_MODEL_INPUT, {"type": "null"}]},
+                "facts_sha256": _TEXT,
+            },
+        },
+        "complete": {"type": "boolean"},
+        "launch": {
+            "type": "object",
+            "required": ["argv", "env"],
+            "properties": {
+                "argv": {"type": "array", "items": _TEXT},
+                "env": {"type": "object", "additionalProperties": _TEXT},
+            },
+        },
+        "stock": {
+            "type": "object",
+            "required": list(_GRAPHS_PROPERTIES),
+            "additionalProperties": False,
+            "properties": _GRAPHS_PROPERTIES,
+        },
+    },
+}  # fmt: skip
+"""JSON Schema (draft 2020-12) of the plan's JSON form; every plan that is read back is checked against it."""

@@ -1,0 +1,187 @@
+"""The rules of resolution and of plans: what the engine would do that a person should know before launch."""
+
+from servespec.diagnostics import Rule, Severity
+
+_SPLIT = "vLLM pull request 'separate prefill/decode graph sizes'"
+
+R101 = Rule(
+    "R101", "engine-refuses", Severity.ERROR, "the engine refuses this configuration",
+    "The engine would stop at start. The message gives its rule, and where that stands in its source.",
+)  # fmt: skip
+R102 = Rule(
+    "R102", "engine-warns", Severity.WARNING, "the engine warns about this configuration",
+    "The engine goes on, with a line in its log. The message says what it means.",
+)  # fmt: skip
+R103 = Rule(
+    "R103", "not-decidable-before-launch", Severity.WARNING, "something cannot be decided before launch",
+    "The engine decides it from the loaded model or from installed libraries. The plan says what it assumed.",
+)  # fmt: skip
+R104 = Rule(
+    "R104", "mode-changed", Severity.WARNING, "the engine would not run the asked CUDA-graph mode",
+    "Model, attention backend, parallel layout or connectors change the mode on the way to the workers, most often "
+    "with no more than a log line. The plan follows the engine.",
+    "vllm/config/vllm.py: VllmConfig.__post_init__; vllm/config/compilation.py: resolve_cudagraph_mode_and_sizes",
+)  # fmt: skip
+R105 = Rule(
+    "R105", "model-runner-v1", Severity.WARNING, "the engine would use Model Runner V1",
+    "V1 sizes all graphs from one list, rounded to multiples of 1 + K, and has no graphs of its own for most drafters.",
+    "vllm/config/vllm.py: VllmConfig.use_v2_model_runner",
+)  # fmt: skip
+R106 = Rule(
+    "R106", "new-fields-on-v1", Severity.ERROR, "the new capture fields need Model Runner V2, and this spec gets V1",
+    "The message says why the engine falls back to V1.", _SPLIT,
+)  # fmt: skip
+R107 = Rule(
+    "R107", "drafts-unknown", Severity.ERROR, "K cannot be resolved",
+    "The number of drafts is neither written nor in the draft model's config.",
+)  # fmt: skip
+R108 = Rule(
+    "R108", "method-unknown", Severity.ERROR, "the engine has no such speculative method",
+    "Methods are the engine's own; the help names the nearest.",
+    "vllm/config/speculative.py: SpeculativeMethod",
+)  # fmt: skip
+R109 = Rule(
+    "R109", "drafts-not-multiple", Severity.ERROR, "K does not fit the draft model's modules",
+    "A K above the number of MTP modules must be a multiple of it, because the modules are used in turn.",
+    "vllm/config/speculative.py: SpeculativeConfig.__post_init__",
+)  # fmt: skip
+R110 = Rule(
+    "R110", "block-size-as-drafts", Severity.WARNING, "K equals the drafter's block size",
+    "A block of DFlash holds the bonus token and K drafts; K = block size asks for one token more than was trained.",
+    "reports on DFlash block-16 checkpoints",
+)  # fmt: skip
+R111 = Rule(
+    "R111", "draft-config-unknown", Severity.NOTE, "the draft model's config is not known",
+    "Its graphs are planned from the method alone. A config tells the number of modules, the block layout and the "
+    "attention backend.",
+)  # fmt: skip
+R112 = Rule(
+    "R112", "backend-ambiguous", Severity.NOTE, "the attention backend depends on what is installed",
+    "Both outcomes are shown; the launch pins the one that the plan assumed.",
+    "vllm/platforms/cuda.py: _get_backend_priorities",
+)  # fmt: skip
+R113 = Rule(
+    "R113", "draft-eager-ignored", Severity.WARNING, "the engine ignores this draft setting",
+    "Model Runner V2 never reads `speculative.enforce_eager`: the drafter's graphs are captured all the same.",
+    "vllm/v1/worker/gpu/spec_decode",
+)  # fmt: skip
+R114 = Rule(
+    "R114", "hardware-count", Severity.ERROR, "the parallel layout does not fit the number of GPUs",
+    "One launch needs tensor x pipeline x data parallel ranks; `hardware.count` says how many GPUs there are.",
+)  # fmt: skip
+R115 = Rule(
+    "R115", "plan-incomplete", Severity.WARNING, "a setting may change the plan in a way that is not modelled",
+    "The plan is marked incomplete: what it says holds only as far as that setting does not matter.",
+)  # fmt: skip
+R116 = Rule(
+    "R116", "lowering-impossible", Severity.ERROR, "the engine cannot be started with this lowering",
+    "`native` needs an engine that has the five fields, `extension` one with the worker extension hook.",
+)  # fmt: skip
+
+P101 = Rule(
+    "P101", "decode-eager", Severity.WARNING, "some decode batches replay no graph",
+    "Batches above the reach of the decode graphs run eagerly, several times slower where the host is the bottleneck. "
+    "The help gives the one change that covers them.", _SPLIT,
+)  # fmt: skip
+P102 = Rule(
+    "P102", "draft-eager", Severity.WARNING, "some draft steps replay no graph",
+    "The drafter's graphs end before the largest batch; wider batches draft eagerly.", _SPLIT,
+)  # fmt: skip
+P103 = Rule(
+    "P103", "cap-truncated", Severity.WARNING, "the engine truncates the legacy maximum",
+    "A bare `max_cudagraph_capture_size` uses the 8- and 16-strided list only: the entries that decode batches land on "
+    "are not added, and a maximum off the stride is cut.",
+    "vllm/config/vllm.py: VllmConfig._set_cudagraph_sizes",
+)  # fmt: skip
+P104 = Rule(
+    "P104", "dead-graphs", Severity.NOTE, "some graphs can never be replayed",
+    "They are captured and hold memory, but no batch dispatches to them. Defaults are not changed for it.",
+    "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager._init_candidates",
+)  # fmt: skip
+P105 = Rule(
+    "P105", "step-budget-below-decode", Severity.WARNING, "the step budget is below the widest decode batch",
+    "max_num_seqs requests at 1 + K tokens need more than max_num_batched_tokens, so a step never holds them all.",
+    "vllm/v1/core/sched/scheduler.py",
+)  # fmt: skip
+P106 = Rule(
+    "P106", "prefill-eager", Severity.NOTE, "some steps with a prefill replay no graph",
+    "Steps wider than the largest PIECEWISE graph run eagerly.", _SPLIT,
+)  # fmt: skip
+P107 = Rule(
+    "P107", "prefill-cap-below-budget", Severity.WARNING, "the prefill cap is below the step budget",
+    "Steps between the two run eagerly. The largest prompts and mixed steps are most often there.", _SPLIT,
+)  # fmt: skip
+P108 = Rule(
+    "P108", "prefill-cap-limits-drafts", Severity.WARNING, "the prefill cap limits the drafter's graphs",
+    "Block drafters capture up to (widest captured step) // q requests, so a small prefill cap cuts their reach.",
+    _SPLIT + ", Drafter coupling",
+)  # fmt: skip
+P109 = Rule(
+    "P109", "wide-prefill-under-data-parallel", Severity.WARNING, "wide prefill graphs are slower here",
+    "With data parallelism and a gather-based mixture of experts every rank computes the others' padded rows: 14 to "
+    "20 % slower above 8,192 tokens, measured on Qwen3.8-Flash-Next DP4+EP.", _SPLIT + ", Appendix A (e)",
+)  # fmt: skip
+P110 = Rule(
+    "P110", "large-fixed-k", Severity.WARNING, "a large fixed K loses at many requests",
+    "Verification is compute-bound on n * (1 + K) tokens: at 512 requests and more a fixed K of 7 was no faster than "
+    "no speculation, and K of 1 or 3 was fastest. Tiers or adaptive verification follow the load.",
+    _SPLIT + ", Appendix B",
+)  # fmt: skip
+P111 = Rule(
+    "P111", "padding-crosses-token-step", Severity.NOTE, "padding crosses a power-of-two token count",
+    "Kernels step at power-of-two token counts (+3.8 ms from 2,048 to 2,176 tokens on DeepSeek-V4). A decode batch "
+    "padded across one pays for it.", _SPLIT + ", Appendix A (b)",
+)  # fmt: skip
+P112 = Rule(
+    "P112", "padded-indexer-rows", Severity.NOTE, "each padded request costs the sparse indexer about 87 µs",
+    "Padded rows are scheduled onto one multiprocessor, in series, on compute capability 10.x.",
+    _SPLIT + ", Appendix A (a)",
+)  # fmt: skip
+P113 = Rule(
+    "P113", "gaps-in-verification-sizes", Severity.WARNING, "adaptive verification has gaps between its sizes",
+    "The verify budget is chosen among the captured sizes: a list with nothing between 64 and 128 tokens lowered "
+    "acceptance by 10.6 % at 16 requests.", _SPLIT + ", Limitations",
+)  # fmt: skip
+P114 = Rule(
+    "P114", "full-wider-than-piecewise", Severity.WARNING, "a FULL graph is wider than the widest PIECEWISE one",
+    "The engine sizes its persistent output buffer by the first capture, the widest PIECEWISE size; a wider FULL graph "
+    "overruns it. Only a lowering that gives kinds their own sizes can produce this.",
+    "vllm/v1/worker/gpu/cudagraph_utils.py: ModelCudaGraphManager.store_capture_output",
+)  # fmt: skip
+P115 = Rule(
+    "P115", "interleaved-tiers-lose-graphs", Severity.WARNING, "the engine misses graphs of interleaved tiers",
+    "The engine looks only at the next captured token count, whichever tier it belongs to; a batch whose own tier has "
+    "a larger graph falls back to PIECEWISE.",
+    "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.dispatch",
+)  # fmt: skip
+P116 = Rule(
+    "P116", "lowering-differs", Severity.NOTE, "one list cannot express what the fields ask for",
+    "Under the legacy lowering every runner rounds the same list, so some runners capture other sizes than asked.",
+    "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager._init_candidates",
+)  # fmt: skip
+P117 = Rule(
+    "P117", "requests-per-rank", Severity.NOTE, "request counts are per data-parallel replica",
+    "max_num_seqs bounds each replica; the whole deployment runs data_parallel_size times as many requests.",
+)  # fmt: skip
+P118 = Rule(
+    "P118", "tiers-mixed-steps", Severity.NOTE, "decode steps at a tier edge mix query lengths",
+    "Under dynamic speculation the drafts of a step were chosen for the batch before it; where the tier changes or a "
+    "request joins, the step is not uniform and takes no FULL graph.",
+    "vllm/v1/core/sched/scheduler.py: Scheduler.schedule",
+)  # fmt: skip
+P119 = Rule(
+    "P119", "unreachable-tiers", Severity.WARNING, "a tier starts above max_num_seqs",
+    "No batch is that large, so the tier never applies.",
+)  # fmt: skip
+P120 = Rule(
+    "P120", "split-rule-of-flash-attention-3", Severity.NOTE, "a wide list raises FlashAttention 3's split workspace",
+    "Steps of up to the recorded maximum may ask for up to 32 KV splits with fp32 accumulators, which the engine's "
+    "profile run does not see.",
+    "vllm/v1/attention/backends/flash_attn.py",
+)  # fmt: skip
+P121 = Rule(
+    "P121", "extension-not-yet", Severity.NOTE, "serving this plan needs the worker extension",
+    "The plan is exact; launching it waits for the extension. The legacy lowering can be served today.",
+)  # fmt: skip
+
+RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

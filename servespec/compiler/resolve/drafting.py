@@ -1,0 +1,203 @@
+"""Speculative decoding resolved: method, K, tiers, and the drafter as the graphs see it.
+
+Source: vllm/config/speculative.py: SpeculativeConfig.__post_init__; vllm/v1/worker/gpu/spec_decode/__init__.py:
+init_speculator.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from servespec.compiler import plan_rules as rules
+from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.compiler.graphs.managers import DrafterKind
+from servespec.compiler.graphs.tiers import Tier, tiers_up_to
+from servespec.compiler.model import Model
+from servespec.diagnostics import Diagnostic
+from servespec.provenance import Origin, Resolved
+from servespec.schema.nearest import nearest
+from servespec.schema.source import SpecSource
+from servespec.schema.spec import SpeculativeSection
+from servespec.units import Requests, TokensPerRequest
+
+_MTP_SUFFIX = "_mtp"
+_EAGER_METHODS = ("ngram", "ngram_gpu", "draft_model", "extract_hidden_states", "suffix", "custom_class")
+_ENGINE_TIERS = "num_speculative_tokens_per_batch_size"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """What drafts, and how wide. ``query_len`` is the drafter's block; 1 where it has none.
+
+    ``ranges`` are the tiers: inclusive (first, last, K), the last open where the spec leaves it so; empty without.
+    """
+
+    method: Resolved[str | None]
+    num_speculative_tokens: Resolved[int]
+    kind: DrafterKind
+    query_len: TokensPerRequest
+    ranges: tuple[tuple[int, int | None, int], ...]
+    sample_from_anchor: bool = True
+    findings: tuple[Diagnostic, ...] = ()
+
+    def schedule(self, max_num_seqs: Requests) -> tuple[tuple[int, int, int], ...]:
+        """The engine's notation of the tiers; an open end closes at ``max_num_seqs``."""
+        return tuple((first, max(first, max_num_seqs) if last is None else last, k) for first, last, k in self.ranges)
+
+    def tiers(self, max_num_seqs: Requests) -> tuple[Tier, ...]:
+        if not self.ranges:
+            return ()
+        return tiers_up_to(self.schedule(max_num_seqs), max_num_seqs, self.num_speculative_tokens.value)
+
+
+NO_DRAFTING = Drafting(
+    method=Resolved(None, Origin.DERIVED, "no speculative section"),
+    num_speculative_tokens=Resolved(0, Origin.DERIVED, "no speculative section"),
+    kind=DrafterKind.NONE,
+    query_len=TokensPerRequest(1),
+    ranges=(),
+)
+
+
+def resolve_drafting(
+    section: SpeculativeSection | None,
+    draft: Model | None,
+    source: SpecSource,
+    table: EngineTable,
+) -> Drafting:
+    """The drafting of a spec. ``draft`` is the drafting model, None where it is not known."""
+    if section is None:
+        return NO_DRAFTING
+    method, method_findings = _method(section, draft, source, table)
+    drafts = _num_speculative_tokens(section, draft, method.value)
+    findings = [*method_findings, *_draft_findings(section, draft, method.value, drafts, source)]
+    k = drafts.value if drafts is not None else 1
+    anchor = draft is None or draft.sample_from_anchor
+    return Drafting(
+        method=method,
+        num_speculative_tokens=drafts or Resolved(k, Origin.DERIVED, "unknown"),
+        kind=_kind(method.value, draft, k),
+        query_len=_query_len(method.value, anchor, k),
+        ranges=_ranges(section),
+        sample_from_anchor=anchor,
+        findings=tuple(findings),
+    )
+
+
+def _method(
+    section: SpeculativeSection, draft: Model | None, source: SpecSource, table: EngineTable
+) -> tuple[Resolved[str | None], tuple[Diagnostic, ...]]:
+    written = section.method
+    if written is None:
+        return Resolved(_inferred_method(section, draft), Origin.DERIVED, "inferred from the draft model"), ()
+    known = table.config("SpeculativeConfig")["method"].type.all_choices
+    if written in known:
+        canonical = "mtp" if written.endswith(_MTP_SUFFIX) else written
+        return Resolved(canonical, Origin.SPEC, "set in the spec"), ()
+    near = nearest(written, known, limit=1)
+    help_text = f"did you mean `{near[0]}`?" if near else f"it takes {', '.join(f'`{m}`' for m in known[:12])}"
+    place = source.place_of(("speculative", "method"))
+    finding = rules.R108.at(place, f"vLLM {table.version} has no method `{written}`", help_text)
+    return Resolved(near[0] if near else None, Origin.SPEC, "set in the spec"), (finding,)
+
+
+def _inferred_method(section: SpeculativeSection, draft: Model | None) -> str:
+    """What the engine makes of a draft model's name and architecture."""
+    name = (section.model or "").lower()
+    if name in ("ngram", "[ngram]"):
+        return "ngram"
+    for part, method in (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark")):
+        if part in name:
+            return method
+    model_type = (draft.traits.model_type or "") if draft else ""
+    if model_type.endswith(_MTP_SUFFIX) or model_type == "mtp":
+        return "mtp"
+    return "draft_model"
+
+
+def _num_speculative_tokens(
+    section: SpeculativeSection, draft: Model | None, method: str | None
+) -> Resolved[int] | None:
+    if section.num_speculative_tokens is not None:
+        return Resolved(section.num_speculative_tokens, Origin.SPEC, "set in the spec")
+    if draft is None:
+        return None
+    if method == "dspark" and draft.block_size is not None:
+        return Resolved(draft.block_size, Origin.ENGINE_DEFAULT, "the drafter's block size")
+    if method != "dspark" and draft.draft_tokens:
+        return Resolved(draft.draft_tokens, Origin.ENGINE_DEFAULT, "one draft for each module of the draft model")
+    return None
+
+
+def _draft_findings(
+    section: SpeculativeSection,
+    draft: Model | None,
+    method: str | None,
+    drafts: Resolved[int] | None,
+    source: SpecSource,
+) -> Iterator[Diagnostic]:
+    place = source.place_of_key(("speculative",))
+    if drafts is None:
+        yield rules.R107.at(place, "`speculative.num_speculative_tokens` is missing", "write the K to serve with")
+        return
+    k_place = source.place_of(("speculative", "num_speculative_tokens"))
+    modules = draft.draft_tokens if draft else None
+    if method not in ("dspark", *_EAGER_METHODS) and modules and drafts.value > modules and drafts.value % modules:
+        message = f"K is `{drafts.value}`, not a multiple of the {modules} MTP modules"
+        help_text = (
+            f"write `{drafts.value - drafts.value % modules}` or `{drafts.value + modules - drafts.value % modules}`"
+        )
+        yield rules.R109.at(k_place, message, help_text)
+    block = draft.block_size if draft else None
+    if method == "dflash" and block == drafts.value:
+        message = f"K is `{drafts.value}`, the drafter's block size"
+        yield rules.R110.at(k_place, message, f"write `{drafts.value - 1}`: a block is the bonus token and K drafts")
+    if (
+        section.engine_fields.get("enforce_eager") is True
+        and _kind(method, draft, drafts.value) is not DrafterKind.EAGER
+    ):
+        eager_place = source.place_of_key(("speculative", "enforce_eager"))
+        yield rules.R113.at(
+            eager_place, "`speculative.enforce_eager` has no effect on the drafter's graphs", "delete it"
+        )
+    if draft is None and method not in _EAGER_METHODS:
+        message = f"the draft model of `{method}` is planned without its config"
+        yield rules.R111.at(place, message, "pass `--draft-config FILE` for its layout")
+
+
+def _kind(method: str | None, draft: Model | None, k: int) -> DrafterKind:
+    if method is None or method in _EAGER_METHODS:
+        return DrafterKind.EAGER
+    if method in ("dflash", "dspark"):
+        return DrafterKind.BLOCK
+    if method == "mtp" and not _is_gemma4(draft) and min(_modules(draft), k) > 1:
+        return DrafterKind.MULTI_MODULE_MTP
+    return DrafterKind.AUTOREGRESSIVE
+
+
+def _modules(draft: Model | None) -> int:
+    return (draft.mtp_modules or 1) if draft else 1
+
+
+def _is_gemma4(draft: Model | None) -> bool:
+    return draft is not None and draft.traits.model_type == "gemma4_mtp"
+
+
+def _query_len(method: str | None, sample_from_anchor: bool, k: int) -> TokensPerRequest:
+    """DSpark's anchor is its first prediction; the others need a query for the bonus token too."""
+    if method == "dspark" and sample_from_anchor:
+        return TokensPerRequest(k)
+    return TokensPerRequest(k + 1)
+
+
+def _ranges(section: SpeculativeSection) -> tuple[tuple[int, int | None, int], ...]:
+    if section.dynamic:
+        return tuple(_tier_ranges(section))
+    written = section.engine_fields.get(_ENGINE_TIERS)
+    return tuple((first, last, k) for first, last, k in written) if isinstance(written, list) else ()
+
+
+def _tier_ranges(section: SpeculativeSection) -> Iterator[tuple[int, int | None, int]]:
+    first = 1
+    for tier in section.dynamic or ():
+        yield (first, tier.up_to, tier.num_speculative_tokens)
+        first = (tier.up_to or 0) + 1

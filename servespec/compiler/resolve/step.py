@@ -1,0 +1,43 @@
+"""What a resolution says about itself: the changes it made and what the engine would refuse.
+
+These are plain data.  The checks turn them into diagnostics, because only they know the places in a spec.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One change of a value, in the engine's order.
+
+    ``because`` is one sentence for a person; ``source`` names the engine's file and symbol.
+    """
+
+    because: str
+    before: str
+    after: str
+    source: str
+
+
+class Weight(StrEnum):
+    """What the engine does about a finding: stop, go on with a warning, or nothing that we can foresee."""
+
+    REFUSED = "refused"
+    WARNED = "warned"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Something about ``field`` that the engine refuses, warns of, or that cannot be decided here."""
+
+    field: str
+    because: str
+    source: str
+    weight: Weight = Weight.REFUSED
+
+
+def refused(findings: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
+    """Those that stop the engine."""
+    return tuple(finding for finding in findings if finding.weight is Weight.REFUSED)

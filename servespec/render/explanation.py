@@ -1,0 +1,113 @@
+"""What a field, a diagnostic code or an engine setting means, for `explain`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from textwrap import fill
+
+from pydantic.fields import FieldInfo
+
+from servespec.compiler.engine_homes import config_home, flag_home, section_fields
+from servespec.compiler.facts.engine_fields import EngineField, EngineTable, table, versions
+from servespec.diagnostics import Rule
+from servespec.render.rules import every_rule
+from servespec.schema.nearest import nearest
+from servespec.schema.parse import sections
+from servespec.schema.spec import OpenSection, ServingSpec
+
+_WIDTH = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    found: bool
+    text: str
+
+
+def explanation(name: str) -> Explanation:
+    """The page for a code such as `S201`, a field such as `scheduler.max_num_seqs`, or an engine flag."""
+    rule = next((rule for rule in every_rule() if name in (rule.code, rule.name)), None)
+    if rule is not None:
+        return Explanation(True, _rule_page(rule))
+    field = _fields().get(name) or _by_last_name(name)
+    if field is not None:
+        return Explanation(True, _field_page(*field))
+    engine = table(versions()[-1])
+    return _engine_page(name, engine) or _unknown(name)
+
+
+def _rule_page(rule: Rule) -> str:
+    parts = [f"{rule.severity}[{rule.code}] {rule.name}: {rule.summary}", fill(rule.explanation, _WIDTH)]
+    return _page([*parts, f"source: {rule.source}" if rule.source else ""])
+
+
+def _fields() -> dict[str, tuple[str, FieldInfo]]:
+    """Every hand-written field of the spec by its path."""
+    return {path: (path, info) for path, info in spec_fields()}
+
+
+def spec_fields() -> Iterator[tuple[str, FieldInfo]]:
+    """(path, field) of every hand-written field, sections first."""
+    for name, info in ServingSpec.model_fields.items():
+        yield name, info
+        model = dict(sections()).get(name)
+        for field_name, field in (model.model_fields if model else {}).items():
+            yield f"{name}.{field_name}", field
+
+
+def _by_last_name(name: str) -> tuple[str, FieldInfo] | None:
+    bare = name.removeprefix("--").replace("-", "_")
+    return next((found for path, found in _fields().items() if path.rpartition(".")[2] == bare), None)
+
+
+def _field_page(path: str, info: FieldInfo) -> str:
+    model = dict(sections()).get(path)
+    described = info.description or (model.__doc__ or "" if model else "")
+    parts = [path, fill(" ".join(described.split()), _WIDTH)]
+    if info.examples:
+        parts.append("such as " + ", ".join(f"`{example}`" for example in info.examples))
+    if model is not None:
+        parts.append("its fields: " + ", ".join(model.model_fields))
+    if model is not None and issubclass(model, OpenSection):
+        parts.append(f"and the engine's own fields of {', '.join(model.engine_configs)}")
+    return _page([fill(part, _WIDTH) for part in parts])
+
+
+def _engine_page(name: str, engine: EngineTable) -> Explanation | None:
+    field = _engine_field(name, engine)
+    if field is not None:
+        home = config_home(field.config, field.name)
+        return Explanation(True, _setting_page(f"{home}", field.config, field.name, str(field.type), field.file, field))
+    flag = engine.flag(name)
+    if flag is None:
+        return None
+    home = flag_home(flag) or f"engine.args.{flag.long[2:]}"
+    where = f"vLLM {engine.version}: `{flag.long}` ({flag.file}:{flag.line})"
+    return Explanation(True, _page([home, f"type: {flag.type}", where]))
+
+
+def _engine_field(name: str, engine: EngineTable) -> EngineField | None:
+    section, _, key = name.rpartition(".")
+    for section_name, model in sections():
+        if issubclass(model, OpenSection) and section in ("", section_name):
+            found = next((field for field in section_fields(model, engine) if field.name == key), None)
+            if found is not None:
+                return found
+    return None
+
+
+def _setting_page(home: str, config: str, name: str, kind: str, file: str, field: EngineField) -> str:
+    relevant = {True: "changes the plan", False: "does not change the plan", None: "may change the plan"}
+    lines = [home, f"type: {kind}", f"default: {field.default}", f"it {relevant[field.plan_relevant]}"]
+    return _page([*lines, f"vLLM: {config}.{name} ({file}:{field.line})"])
+
+
+def _unknown(name: str) -> Explanation:
+    last = {path.rpartition(".")[2]: path for path in _fields()}
+    names = [*last, *(rule.code for rule in every_rule()), *(rule.name for rule in every_rule())]
+    near = [last.get(one, one) for one in nearest(name.rpartition(".")[2], names)]
+    suggestion = f"; did you mean {', '.join(f'`{one}`' for one in near)}?" if near else ""
+    return Explanation(False, f"`{name}` is no field, code or engine setting{suggestion}\n")
+
+
+def _page(parts: list[str]) -> str:
+    return "\n\n".join(part for part in parts if part) + "\n"

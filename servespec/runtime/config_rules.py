@@ -1,0 +1,50 @@
+"""The rules of finding what a spec names: models, devices, engines."""
+
+from servespec.diagnostics import Rule, Severity
+
+R001 = Rule(
+    "R001", "model-config-not-found", Severity.ERROR, "the model's config cannot be found",
+    "A plan needs the model's `config.json`: its architecture decides which graphs exist. It is looked for in the "
+    "folder that the spec names, in the model cache, and on the hub where it can be reached.",
+)  # fmt: skip
+R002 = Rule(
+    "R002", "model-config-unreadable", Severity.ERROR, "the model's config cannot be read",
+    "The file is not JSON with a mapping at its top, or is far larger than a config.",
+)  # fmt: skip
+R003 = Rule(
+    "R003", "device-file-unreadable", Severity.ERROR, "the device file cannot be read",
+    "`servespec doctor --device-file FILE` writes one on the machine that it describes.",
+)  # fmt: skip
+R004 = Rule(
+    "R004", "device-unknown", Severity.ERROR, "the GPU is not in the device table",
+    "The device table holds the GPUs whose memory, compute capability and engine defaults are known. For any other "
+    "GPU, `servespec doctor --device-file FILE` describes the machine at hand.",
+)  # fmt: skip
+R005 = Rule(
+    "R005", "engine-unsupported", Severity.ERROR, "no facts about this engine version",
+    "Plans rest on facts read from the engine's source, version by version. `--allow-unverified-engine` plans with "
+    "the nearest version's facts and says so; every line is then an estimate.",
+)  # fmt: skip
+R006 = Rule(
+    "R006", "engine-unverified", Severity.WARNING, "the plan rests on another engine version's facts",
+    "The named version has no facts of its own here, or the installed engine's source differs from what they were "
+    "read from.",
+)  # fmt: skip
+R007 = Rule(
+    "R007", "plan-relevant-variable-in-shell", Severity.ERROR, "a variable of the shell changes the plan",
+    "The server would inherit it, and the plan does not know it. Unset it, or write it in the spec.",
+)  # fmt: skip
+R008 = Rule(
+    "R008", "spec-unreadable", Severity.ERROR, "the spec cannot be read",
+    "The argument is a file that can be read, or `-` for standard input.",
+)  # fmt: skip
+R009 = Rule(
+    "R009", "hardware-absent", Severity.ERROR, "this machine is not the one that the spec is for",
+    "A spec is served on the hardware that it names, never on other hardware or with another model.",
+)  # fmt: skip
+R010 = Rule(
+    "R010", "lowering-not-launchable", Severity.ERROR, "this lowering cannot be launched yet",
+    "The plan is exact and can be read, compared and kept; another lowering can be served.",
+)  # fmt: skip
+
+RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010)

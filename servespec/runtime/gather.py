@@ -1,0 +1,243 @@
+"""Gathers what compiling depends on and the compiler may not look up: the file, the engine, the device, the configs."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from servespec.compiler.engine import CPU_DISTRIBUTION, Engine, engine_of_facts
+from servespec.compiler.facts.devices import DEVICE_SCHEMA, DEVICES, Device, device_from_json
+from servespec.compiler.facts.engine_fields import table, versions
+from servespec.compiler.model import Model, model_of
+from servespec.compiler.pipeline import CompileRequest
+from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
+from servespec.runtime import config_rules as rules
+from servespec.runtime.model_config import ModelConfig, Wanted, load_model_config
+from servespec.schema.nearest import nearest
+from servespec.schema.overrides import with_overrides
+from servespec.schema.parse import parse_spec
+from servespec.schema.source import SpecSource, read_source
+from servespec.schema.spec import DeviceFile, ServingSpec
+
+CPU_ENGINE_VERSION = "0.32.0"
+"""The CPU build that the `cpu` extra installs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What the command line says about compiling."""
+
+    settings: tuple[str, ...] = ()
+    allow_code: bool = False
+    allow_unverified_engine: bool = False
+    model_config: Path | None = None
+    draft_config: Path | None = None
+
+
+def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
+    """The spec that an argument names: a file, or `-` for standard input, with overrides laid over it."""
+    if argument == "-":
+        return with_overrides(read_source(sys.stdin.buffer.read(), "<stdin>"), settings)
+    path = Path(argument)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        place = Place(argument)
+        message = f"cannot read `{argument}`: {(error.strerror or 'unreadable').lower()}"
+        raise SpecError([rules.R008.at(place, message, "name a spec file, or `-` for standard input")]) from None
+    return with_overrides(read_source(raw, argument), settings)
+
+
+def compile_request(source: SpecSource, options: Options) -> CompileRequest:
+    """Everything that :func:`servespec.compiler.pipeline.compile_spec` takes.
+
+    Raises SpecError where the spec does not parse, or where engine, device or configs are not to be had.
+    """
+    parsed = parse_spec(source)
+    spec = parsed.spec
+    if spec is None or has_errors(parsed.diagnostics):
+        raise SpecError([*parsed.diagnostics, *_further(spec, source, options)])
+    device = _device(spec, source)
+    engine, findings = choose_engine(spec, source, options.allow_unverified_engine)
+    target = _load(spec.model.id, spec.model.revision, ("model", "id"), source, options.model_config, "--model-config")
+    draft = _draft(spec, source, options)
+    model = model_of({**target.data, **spec.model.hf_overrides}, engine.facts_version)
+    return CompileRequest(
+        spec=spec,
+        source=source,
+        engine=engine,
+        table=table(engine.facts_version),
+        device=device,
+        target=model,
+        draft=model_of(draft.data, engine.facts_version) if draft else _drafting_target(spec, model),
+        model_input=_input(target),
+        draft_input=_input(draft) if draft else None,
+        allow_code=options.allow_code,
+        found=(*parsed.diagnostics, *findings),
+    )
+
+
+def _further(spec: ServingSpec | None, source: SpecSource, options: Options) -> tuple[Diagnostic, ...]:
+    """What the later rules say about the values that were accepted, so that all faults show in one run."""
+    from servespec.compiler.pipeline import spec_findings
+
+    if spec is None:
+        return ()
+    version = spec.engine.version if spec.engine.version in versions() else versions()[-1]
+    return spec_findings(spec, source, table(version), allow_code=options.allow_code)
+
+
+def spec_diagnostics(source: SpecSource, *, allow_code: bool) -> tuple[Diagnostic, ...]:
+    """Everything that `validate` can say: no model facts, no network, no machine."""
+    parsed = parse_spec(source)
+    options = Options(allow_code=allow_code)
+    return (*parsed.diagnostics, *_further(parsed.spec, source, options))
+
+
+# Device
+
+
+def _device(spec: ServingSpec, source: SpecSource) -> Device:
+    gpu = spec.hardware.gpu
+    if isinstance(gpu, DeviceFile):
+        return _device_from_file(gpu.device, source)
+    known = DEVICES.get(gpu.lower())
+    if known is not None:
+        return known
+    near = nearest(gpu, DEVICES)
+    suggestion = f"did you mean `{near[0]}`? " if near else ""
+    names = ", ".join(DEVICES)
+    place = source.place_of(("hardware", "gpu"))
+    message = f"`{gpu}` is not in the device table"
+    raise SpecError([rules.R004.at(place, message, f"{suggestion}It knows {names}; or name `{{device: FILE}}`")])
+
+
+def _device_from_file(name: str, source: SpecSource) -> Device:
+    import jsonschema
+
+    place = source.place_of(("hardware", "gpu", "device"))
+    help_text = "`servespec doctor --device-file FILE` writes one on the machine that it describes"
+    try:
+        data = json.loads((base_folder(source) / name).read_bytes())
+        jsonschema.validate(data, dict(DEVICE_SCHEMA))
+    except OSError as error:
+        message = f"cannot read the device file `{name}`: {(error.strerror or 'unreadable').lower()}"
+        raise SpecError([rules.R003.at(place, message, help_text)]) from None
+    except (ValueError, RecursionError):
+        raise SpecError([rules.R003.at(place, f"the device file `{name}` is not JSON", help_text)]) from None
+    except jsonschema.ValidationError as error:
+        message = f"the device file `{name}` is not one: {error.message}"
+        raise SpecError([rules.R003.at(place, message, help_text)]) from None
+    return device_from_json(data)
+
+
+# Engine
+
+
+def choose_engine(
+    spec: ServingSpec, source: SpecSource, allow_unverified: bool
+) -> tuple[Engine, tuple[Diagnostic, ...]]:
+    """The version that the spec names, else the installed one, else the newest supported."""
+    distribution = CPU_DISTRIBUTION if spec.hardware.gpu == "cpu" else "vllm"
+    wanted = spec.engine.version
+    if wanted is not None and wanted in versions():
+        return engine_of_facts(wanted, distribution), ()
+    if wanted is not None:
+        return _unverified(wanted, distribution, source, allow_unverified)
+    return _installed_or_newest(distribution, source, allow_unverified)
+
+
+def _installed_or_newest(
+    distribution: str, source: SpecSource, allow_unverified: bool
+) -> tuple[Engine, tuple[Diagnostic, ...]]:
+    from servespec.runtime.installed_engine import find_installed_engine, matching_facts_version
+
+    installed = find_installed_engine()
+    if installed is None or installed.distribution != distribution:
+        version = CPU_ENGINE_VERSION if distribution == CPU_DISTRIBUTION else versions()[-1]
+        return engine_of_facts(version, distribution), ()
+    facts_version = matching_facts_version(installed)
+    if facts_version is None:
+        return _unverified(installed.version, distribution, source, allow_unverified)
+    engine = replace(
+        engine_of_facts(facts_version, distribution),
+        version=installed.version,
+        has_split_fields=installed.has_split_fields,
+        has_extension_hook=installed.has_worker_extension_hook,
+    )
+    return engine, ()
+
+
+def _unverified(
+    version: str, distribution: str, source: SpecSource, allow_unverified: bool
+) -> tuple[Engine, tuple[Diagnostic, ...]]:
+    from servespec.runtime.installed_engine import nearest_version
+
+    nearest_known = nearest_version(version)
+    place = source.place_of(("engine", "version"))
+    if not allow_unverified:
+        message = f"no facts about vLLM `{version}`; the nearest supported version is `{nearest_known}`"
+        help_text = f"write `version: {nearest_known}`, or pass `--allow-unverified-engine` for an estimate"
+        raise SpecError([rules.R005.at(place, message, help_text)])
+    finding = rules.R006.at(place, f"vLLM `{version}` is planned with the facts of `{nearest_known}`")
+    engine = replace(
+        engine_of_facts(nearest_known, distribution), version=version, verified=False, has_extension_hook=False
+    )
+    return engine, (finding,)
+
+
+# Models
+
+
+def _draft(spec: ServingSpec, source: SpecSource, options: Options) -> ModelConfig | None:
+    """The draft model's config; None where none is named, or where it cannot be found."""
+    section = spec.speculative
+    if section is None or (section.model is None and options.draft_config is None):
+        return None
+    name = section.model or spec.model.id
+    revision = section.engine_fields.get("revision")
+    try:
+        return _load(name, revision, ("speculative", "model"), source, options.draft_config, "--draft-config")
+    except SpecError:
+        if options.draft_config is not None:
+            raise
+        return None
+
+
+def _drafting_target(spec: ServingSpec, target: Model) -> Model | None:
+    """MTP and DSpark without a model of their own draft with the target's weights."""
+    section = spec.speculative
+    own = section is not None and section.model is None and section.method is not None
+    return target if own and section is not None and section.method not in ("eagle", "eagle3", "dflash") else None
+
+
+def _load(
+    name: str,
+    revision: Any,
+    path: tuple[str, str],
+    source: SpecSource,
+    named_file: Path | None,
+    option: str,
+) -> ModelConfig:
+    return load_model_config(
+        Wanted(
+            id=name,
+            revision=revision if isinstance(revision, str) else None,
+            place=source.place_of(path),
+            base=base_folder(source),
+            named_file=named_file,
+            option=option,
+        )
+    )
+
+
+def base_folder(source: SpecSource) -> Path:
+    """The spec's own folder, which relative paths start from; the current one for standard input."""
+    path = Path(source.name)
+    return path.parent if path.is_file() else Path()
+
+
+def _input(config: ModelConfig) -> Mapping[str, str | None]:
+    return {"id": config.id, "commit": config.commit, "config_sha256": config.sha256}

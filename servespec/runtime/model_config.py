@@ -1,0 +1,149 @@
+"""Finding a model's ``config.json``: a file that is named, a folder, the model cache, or the hub.
+
+Nothing of the model is imported or run; the file is JSON and is read as data.
+"""
+
+import hashlib
+import http.client
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from servespec.diagnostics import Place, SpecError
+from servespec.runtime.config_rules import R001, R002
+
+_MOST_BYTES = 4 * 1024 * 1024
+_HUB_TIMEOUT_SECONDS = 8
+_DEFAULT_HUB = "https://huggingface.co"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """A model's config with where it came from. ``commit`` is None for a folder or a named file."""
+
+    id: str
+    found_in: str
+    commit: str | None
+    sha256: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which model, as the spec names it, and the place of that name.
+
+    ``base`` is the spec's own folder; ``named_file`` a config given on the command line; ``option`` the name of the
+    option that gives one.
+    """
+
+    id: str
+    revision: str | None
+    place: Place
+    base: Path
+    named_file: Path | None
+    option: str
+
+
+def load_model_config(wanted: Wanted) -> ModelConfig:
+    """The config of the model; SpecError where none can be found or read."""
+    if wanted.named_file is not None:
+        return _from_file(wanted, wanted.named_file, "a file named on the command line", commit=None)
+    folder = (wanted.base / wanted.id).expanduser()
+    if folder.is_dir():
+        return _from_file(wanted, folder / "config.json", "the model folder", commit=None)
+    if wanted.id.startswith((".", "/", "~")) or wanted.id.count("/") > 1:
+        raise SpecError([_not_found(wanted, f"there is no folder `{wanted.id}`")])
+    cached = _in_cache(wanted)
+    if cached is not None:
+        return _from_file(wanted, cached, "the model cache", commit=cached.parent.name)
+    return _from_hub(wanted)
+
+
+def _not_found(wanted: Wanted, why: str) -> Any:
+    help_text = (
+        f"name a folder that holds the model's `config.json`, or pass `{wanted.option} FILE`; a model that was "
+        "downloaded once is found in the model cache"
+    )
+    return R001.at(wanted.place, f"no config of model `{wanted.id}`: {why}", help_text)
+
+
+def _from_file(wanted: Wanted, path: Path, found_in: str, commit: str | None) -> ModelConfig:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise SpecError([_not_found(wanted, f"`{path}`: {error.strerror}")]) from None
+    return _model_config(wanted, raw, found_in, commit)
+
+
+def _model_config(wanted: Wanted, raw: bytes, found_in: str, commit: str | None) -> ModelConfig:
+    data = _json_mapping(raw)
+    if data is None:
+        message = f"the config of model `{wanted.id}` in {found_in} is not a JSON mapping"
+        raise SpecError([R002.at(wanted.place, message, "download the model again, or name its `config.json`")])
+    digest = hashlib.sha256(raw).hexdigest()
+    return ModelConfig(id=wanted.id, found_in=found_in, commit=commit, sha256=digest, data=data)
+
+
+def _json_mapping(raw: bytes) -> dict[str, Any] | None:
+    if len(raw) > _MOST_BYTES:
+        return None
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _in_cache(wanted: Wanted) -> Path | None:
+    """The newest snapshot that the revision names, in the hub library's own layout."""
+    folder = _cache_folder() / f"models--{wanted.id.replace('/', '--')}"
+    for commit in _commits(folder, wanted.revision):
+        config = folder / "snapshots" / commit / "config.json"
+        if config.is_file():
+            return config
+    return None
+
+
+def _commits(folder: Path, revision: str | None) -> Iterator[str]:
+    name = revision or "main"
+    reference = folder / "refs" / name
+    if reference.is_file():
+        yield reference.read_text(encoding="utf-8").strip()
+    yield name
+
+
+def _cache_folder() -> Path:
+    if "HF_HUB_CACHE" in os.environ:
+        return Path(os.environ["HF_HUB_CACHE"]).expanduser()
+    home = os.environ.get("HF_HOME", "~/.cache/huggingface")
+    return Path(home).expanduser() / "hub"
+
+
+def _from_hub(wanted: Wanted) -> ModelConfig:
+    if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
+        raise SpecError([_not_found(wanted, "it is not in the model cache, and HF_HUB_OFFLINE is set")])
+    endpoint = os.environ.get("HF_ENDPOINT", _DEFAULT_HUB).rstrip("/")
+    url = f"{endpoint}/{wanted.id}/resolve/{wanted.revision or 'main'}/config.json"
+    if not url.startswith(("https://", "http://")):
+        raise SpecError([_not_found(wanted, "HF_ENDPOINT is not an address")])
+    request = urllib.request.Request(url, headers=_authorization())  # noqa: S310 - the scheme is checked above
+    try:
+        with urllib.request.urlopen(request, timeout=_HUB_TIMEOUT_SECONDS) as answer:  # noqa: S310
+            raw = answer.read(_MOST_BYTES + 1)
+            commit = answer.headers.get("X-Repo-Commit")
+    except urllib.error.HTTPError as error:
+        why = "the hub asks for permission" if error.code in (401, 403) else f"the hub answered {error.code}"
+        raise SpecError([_not_found(wanted, why)]) from None
+    except (OSError, http.client.HTTPException):
+        raise SpecError([_not_found(wanted, "it is not in the model cache, and the hub cannot be reached")]) from None
+    return _model_config(wanted, raw, "the hub", commit)
+
+
+def _authorization() -> dict[str, str]:
+    token = os.environ.get("HF_TOKEN")
+    return {"Authorization": f"Bearer {token}"} if token else {}

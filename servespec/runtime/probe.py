@@ -1,0 +1,71 @@
+"""Which NVIDIA GPUs this machine has, asked of its driver without importing torch."""
+
+import shutil
+import subprocess
+from dataclasses import dataclass
+
+from servespec.compiler.facts.devices import Device, is_cpu
+from servespec.diagnostics import Diagnostic, Place
+from servespec.runtime.config_rules import R009
+
+_QUERY = "name,memory.total,compute_cap"
+_TIMEOUT_SECONDS = 30
+
+
+@dataclass(frozen=True, slots=True)
+class PresentGpu:
+    """A GPU as its driver names it; ``memory_mib`` is the driver's total."""
+
+    name: str
+    memory_mib: int
+    compute_capability: tuple[int, int]
+
+
+def present_gpus() -> tuple[PresentGpu, ...]:
+    """The GPUs that the driver lists; none where there is no driver."""
+    program = shutil.which("nvidia-smi")
+    if program is None:
+        return ()
+    try:
+        answer = subprocess.run(  # noqa: S603 - the driver's own tool
+            [program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"],
+            capture_output=True,
+            text=True,
+            timeout=_TIMEOUT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    if answer.returncode != 0:
+        return ()
+    return tuple(gpu for line in answer.stdout.splitlines() if (gpu := _parsed(line)) is not None)
+
+
+def _parsed(line: str) -> PresentGpu | None:
+    parts = [part.strip() for part in line.split(",")]
+    if len(parts) != 3 or not parts[1].isdigit():
+        return None
+    major, _, minor = parts[2].partition(".")
+    if not (major.isdigit() and minor.isdigit()):
+        return None
+    return PresentGpu(parts[0], int(parts[1]), (int(major), int(minor)))
+
+
+def hardware_problem(device: Device, count: int, place: Place) -> Diagnostic | None:
+    """Why this machine cannot serve a spec for ``count`` GPUs of ``device``; None where it can."""
+    if is_cpu(device):
+        return None
+    gpus = present_gpus()
+    fitting = [gpu for gpu in gpus if _is(gpu, device)]
+    if len(fitting) >= count:
+        return None
+    seen = ", ".join(sorted({gpu.name for gpu in gpus})) or "no NVIDIA GPU"
+    message = f"the spec needs {count} x `{device.name}`; this machine has {f'{len(gpus)} x {seen}' if gpus else seen}"
+    help_text = "serve it there, plan for this machine with its own name, or write `gpu: cpu` for the embedded engine"
+    return R009.at(place, message, help_text)
+
+
+def _is(gpu: PresentGpu, device: Device) -> bool:
+    """The same capability, and memory within a tenth: names differ between drivers and form factors."""
+    planned_mib = device.total_memory_bytes / (1 << 20)
+    return gpu.compute_capability == device.compute_capability and abs(gpu.memory_mib - planned_mib) <= planned_mib / 10

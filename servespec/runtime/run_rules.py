@@ -1,0 +1,158 @@
+"""Every finding about launching and running an engine, and the exit code each one ends the command with."""
+
+from types import MappingProxyType
+from typing import Final
+
+from servespec.diagnostics import Rule, Severity
+
+EXIT_DONE: Final = 0
+EXIT_ENGINE_ABSENT: Final = 4
+EXIT_LAUNCH_FAILED: Final = 5
+EXIT_DRIFT: Final = 6
+EXIT_DIED: Final = 7
+
+PORT_TAKEN = Rule(
+    "L001",
+    "port-taken",
+    Severity.ERROR,
+    "the port to serve on is in use before the launch",
+    "Another process listens on the address of `serve.host` and `serve.port`. The port is tried before "
+    "the engine starts, because an engine may only find out after minutes, or share the port and take "
+    "half of the requests.",
+)
+FOREIGN_SERVER = Rule(
+    "L002",
+    "foreign-server",
+    Severity.ERROR,
+    "something other than the launched engine answers on its port",
+    "The port answered, but the listening socket belongs to a process that is not the engine's. "
+    "Announcing it as ready would send requests to a stranger.",
+)
+ENGINE_ABSENT = Rule(
+    "L003",
+    "engine-absent",
+    Severity.ERROR,
+    "the engine is not installed where it was to be started",
+    "The program to start does not exist, or its Python cannot import vLLM.",
+)
+ENGINE_EXITED = Rule(
+    "L004",
+    "engine-exited",
+    Severity.ERROR,
+    "the engine ended before it was ready",
+    "The engine's first process exited or was killed by a signal while it was starting. The related "
+    "lines are the ones of its log that name a cause.",
+)
+OUT_OF_MEMORY = Rule(
+    "L005",
+    "out-of-memory",
+    Severity.ERROR,
+    "the engine ran out of memory while starting",
+    "Device memory (weights, activations, graphs or the KV cache did not fit) or host memory. A process "
+    "that ends by SIGKILL and says nothing was most often killed by the kernel for host memory.",
+)
+MODEL_MISSING = Rule(
+    "L006",
+    "model-missing",
+    Severity.ERROR,
+    "the engine could not find the model, or a file it needs",
+    "A path that does not exist, a name that is not a model, or a download that is not possible from here.",
+)
+ARGUMENTS_REFUSED = Rule(
+    "L007",
+    "arguments-refused",
+    Severity.ERROR,
+    "the engine refused its command line",
+    "The engine knows an argument by another name or not at all: the spec's `engine.args` hold it, or "
+    "the installed engine is not the version that was planned for.",
+)
+READY_TIMEOUT = Rule(
+    "L008",
+    "ready-timeout",
+    Severity.ERROR,
+    "the engine was not ready in time",
+    "The engine lives, yet its health check never answered 200. An error in its log, if there is one, is related.",
+)
+DIED_AFTER_READY = Rule(
+    "L009",
+    "died-after-ready",
+    Severity.ERROR,
+    "the engine ended after it was ready, unasked",
+    "The server had been announced as ready and then its first process ended.",
+)
+LOG_UNWRITABLE = Rule(
+    "L010",
+    "log-unwritable",
+    Severity.ERROR,
+    "the engine's log cannot be written",
+    "The engine's output goes straight to a file that only its owner can read. Without it nothing could "
+    "be said about a failure, so the engine is not started.",
+)
+MODEL_PACKAGE_ABSENT = Rule(
+    "L011",
+    "embedded-model-absent",
+    Severity.ERROR,
+    "the packages of the embedded model are not installed",
+    "The embedded model comes as a GGUF file in a package of its own; transformers, gguf and accelerate "
+    "turn it into a model folder.",
+)
+MODEL_FOLDER_FOREIGN = Rule(
+    "L012",
+    "model-folder-foreign",
+    Severity.ERROR,
+    "the folder for the embedded model holds something else",
+    "A folder that servespec did not make is never overwritten.",
+)
+ASK_FAILED = Rule(
+    "L013",
+    "ask-failed",
+    Severity.ERROR,
+    "the server did not answer the question",
+    "The server was ready, but the chat request failed or its answer could not be read.",
+)
+STOPPED_BY_FORCE = Rule(
+    "L014",
+    "stopped-by-force",
+    Severity.WARNING,
+    "the engine did not stop when asked and was killed",
+    "After the grace period every process that the engine left was killed. Requests in flight were lost.",
+)
+ADDRESS_UNUSABLE = Rule(
+    "L015",
+    "address-unusable",
+    Severity.ERROR,
+    "the address to serve on is not one of this machine's",
+    "The address of `serve.host` cannot be bound here, so no engine could serve on it.",
+)
+
+RULES: Final = (
+    PORT_TAKEN,
+    FOREIGN_SERVER,
+    ENGINE_ABSENT,
+    ENGINE_EXITED,
+    OUT_OF_MEMORY,
+    MODEL_MISSING,
+    ARGUMENTS_REFUSED,
+    READY_TIMEOUT,
+    DIED_AFTER_READY,
+    LOG_UNWRITABLE,
+    MODEL_PACKAGE_ABSENT,
+    MODEL_FOLDER_FOREIGN,
+    ASK_FAILED,
+    STOPPED_BY_FORCE,
+    ADDRESS_UNUSABLE,
+)
+
+_EXIT_CODES = MappingProxyType(
+    {
+        ENGINE_ABSENT: EXIT_ENGINE_ABSENT,
+        MODEL_PACKAGE_ABSENT: EXIT_ENGINE_ABSENT,
+        DIED_AFTER_READY: EXIT_DIED,
+        ASK_FAILED: EXIT_DIED,
+    }
+)
+
+
+def exit_code_of(rule: Rule) -> int:
+    """The command's exit code when ``rule`` is why it ended."""
+    return _EXIT_CODES.get(rule, EXIT_LAUNCH_FAILED)

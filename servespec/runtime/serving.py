@@ -1,0 +1,88 @@
+"""Serving a plan: is this its machine, can this lowering be launched, then the engine's life until it ends."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from servespec.compiler.lower import Lowering
+from servespec.compiler.plan import Plan
+from servespec.diagnostics import Diagnostic, SpecError
+from servespec.runtime.config_rules import R010
+from servespec.runtime.launch import LaunchCommand
+from servespec.runtime.probe import hardware_problem
+from servespec.runtime.supervise import OnEvent, Outcome, Task, serve
+
+_STATE_FOLDER = Path("servespec")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """One launch: the command with its log, and the folder that keeps its records."""
+
+    command: LaunchCommand
+    folder: Path
+    ready_timeout_seconds: float
+
+
+def serving_of(plan: Plan, folder: Path | None) -> Serving:
+    """What will be started for ``plan``.
+
+    Raises SpecError where this machine or this lowering cannot serve it.
+    """
+    problems = tuple(_problems(plan))
+    if problems:
+        raise SpecError(problems)
+    spec = plan.resolution.request.spec
+    where = folder or _new_folder(spec.model.id)
+    command = LaunchCommand(
+        argv=program_path(plan.lowered.argv),
+        env=plan.lowered.env,
+        host=spec.serve.host,
+        port=spec.serve.port,
+        log_path=where / "engine.log",
+    )
+    return Serving(command=command, folder=where, ready_timeout_seconds=float(spec.serve.ready_timeout_seconds))
+
+
+def _problems(plan: Plan) -> Sequence[Diagnostic]:
+    request = plan.resolution.request
+    hardware = hardware_problem(
+        plan.resolution.device, plan.resolution.device_count, request.source.place_of(("hardware", "gpu"))
+    )
+    if hardware is not None:
+        return (hardware,)
+    if plan.lowered.lowering is Lowering.EXTENSION:
+        place = request.source.place_of(("engine", "lowering"))
+        message = "this plan needs the worker extension, which cannot be launched yet"
+        return (R010.at(place, message, "write `engine: {lowering: legacy}`, which serves the closest list"),)
+    return ()
+
+
+def run(plan: Plan, serving: Serving, on_event: OnEvent, task: Task | None = None) -> Outcome:
+    """Starts the engine and stays until it ends; the plan lies beside its log."""
+    serving.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    _write_private(serving.folder / "plan.json", json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
+    return serve(serving.command, ready_timeout_seconds=serving.ready_timeout_seconds, on_event=on_event, task=task)
+
+
+def program_path(argv: Sequence[str]) -> tuple[str, ...]:
+    """`vllm` and `python` as programs of this environment, so that no other installation is picked up."""
+    if argv[0] == "python":
+        return (sys.executable, *argv[1:])
+    return (sys.executable, "-m", "vllm.entrypoints.cli.main", *argv[1:])
+
+
+def _new_folder(model: str) -> Path:
+    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    name = "".join(one if one.isalnum() or one in "-._" else "-" for one in Path(model).name) or "model"
+    return state / _STATE_FOLDER / f"{time.strftime('%Y%m%dT%H%M%S')}-{name}-{os.getpid()}"
+
+
+def _write_private(path: Path, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,69 @@
+"""Names that a person may have meant."""
+
+import re
+from collections.abc import Iterable
+
+# Chosen: one slip in four letters, at most three; more is another word.
+_LETTERS_PER_SLIP = 4
+_MOST_SLIPS = 3
+# Chosen: keeps `gpu_mem_utilization` beside `gpu_memory_utilization` and parts `port` from `sport_team`.
+_LEAST_LIKENESS = 0.75
+# Longer names are compared by their spelling alone; edit distance takes the product of both lengths.
+_LONGEST_COMPARED = 80
+
+
+def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> tuple[str, ...]:
+    """Up to ``limit`` candidates that ``name`` may stand for, the likeliest first; none for nonsense.
+
+    The same name in another spelling (case, dashes, camel case) comes first, then singular and plural, then
+    few slips of the keyboard, then a likeness of the whole.
+    """
+    wanted = _bare(name)
+    ranked = ((_rank(wanted, _bare(candidate)), candidate) for candidate in set(candidates) - {name})
+    close = sorted((rank, candidate) for rank, candidate in ranked if rank is not None)
+    return tuple(candidate for _, candidate in close[:limit])
+
+
+def _bare(name: str) -> str:
+    return re.sub(r"[^0-9a-z]", "", name.casefold()) or name
+
+
+def _rank(wanted: str, candidate: str) -> tuple[int, float] | None:
+    """Lower is nearer; None is too far."""
+    if wanted == candidate:
+        return (0, 0.0)
+    if _singular(wanted) == _singular(candidate):
+        return (1, 0.0)
+    if max(len(wanted), len(candidate)) > _LONGEST_COMPARED:
+        return None
+    slips = slips_between(wanted, candidate)
+    if slips <= _slips_allowed(wanted, candidate):
+        return (2, slips)
+    # Needed only once something is misspelled.
+    from difflib import SequenceMatcher
+
+    likeness = SequenceMatcher(None, wanted, candidate, autojunk=False).ratio()
+    return (3, 1 - likeness) if likeness >= _LEAST_LIKENESS else None
+
+
+def _singular(bare: str) -> str:
+    return bare.removesuffix("s")
+
+
+def _slips_allowed(wanted: str, candidate: str) -> int:
+    return min(_MOST_SLIPS, min(len(wanted), len(candidate)) // _LETTERS_PER_SLIP)
+
+
+def slips_between(first: str, second: str) -> int:
+    """Letters added, left out, replaced or swapped with their neighbour to get from one to the other."""
+    before_last: list[int] = []
+    last = list(range(len(second) + 1))
+    for i, letter in enumerate(first, 1):
+        row = [i]
+        for j, other in enumerate(second, 1):
+            slips = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != other))
+            if i > 1 and j > 1 and letter == second[j - 2] and first[i - 2] == other:
+                slips = min(slips, before_last[j - 2] + 1)
+            row.append(slips)
+        before_last, last = last, row
+    return last[-1]

@@ -1,0 +1,321 @@
+"""From a source to a spec: pydantic's errors become findings with places, all of them in one run.
+
+Where some values are refused, the rest is parsed without them, so that the later rules still run and every fault of
+a file shows at once; such a spec is never compiled.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from servespec.diagnostics import Diagnostic
+from servespec.schema import spec_rules as rules
+from servespec.schema.nearest import nearest
+from servespec.schema.renamed import renamed_field
+from servespec.schema.source import SpecPath, SpecSource
+from servespec.schema.spec import OpenSection, Section, ServingSpec
+
+_MOST_ROUNDS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """``spec`` is None where not even a partial one can be made; ``diagnostics`` says what was refused."""
+
+    spec: ServingSpec | None
+    diagnostics: tuple[Diagnostic, ...]
+
+
+def parse_spec(source: SpecSource) -> Parsed:
+    """Everything that pydantic accepts, and a finding for everything that it does not."""
+    data: Any = source.data
+    found: list[Diagnostic] = []
+    for _ in range(_MOST_ROUNDS):
+        try:
+            return Parsed(ServingSpec.model_validate(data), tuple(found))
+        except ValidationError as error:
+            details = error.errors(include_url=False)
+            found += [finding for detail in details for finding in _findings(detail, source)]
+            pruned = _without(data, [_data_path(detail["loc"], data) for detail in details])
+            if pruned == data:
+                return Parsed(None, tuple(found))
+            data = pruned
+    return Parsed(None, tuple(found))
+
+
+def _findings(detail: ErrorDetails, source: SpecSource) -> Iterator[Diagnostic]:
+    path = _data_path(detail["loc"], source.data)
+    match detail["type"]:
+        case "missing":
+            yield _missing(path, source)
+        case "extra_forbidden":
+            yield unknown_key(path, source)
+        case "value_refused":
+            yield _refused(path, detail, source)
+        case "literal_error":
+            yield _wrong_choice(path, detail, source)
+        case "greater_than_equal" | "less_than_equal" | "greater_than" | "less_than" | "too_short":
+            yield _out_of_range(path, detail, source)
+        case "string_too_short":
+            message = f"`{dotted(path)}` is empty"
+            yield rules.S105.at(source.place_of(path), message, "write a name, or delete the line")
+        case _:
+            yield _wrong_type(path, detail, source)
+
+
+def _data_path(loc: tuple[str | int, ...], data: Any) -> SpecPath:
+    """pydantic's location without the tags of unions, which are no keys of the file."""
+    path: list[str | int] = []
+    here = data
+    for step in loc:
+        if isinstance(here, Mapping) and isinstance(step, str):
+            path.append(step)
+            here = here.get(step)
+        elif isinstance(here, list) and isinstance(step, int):
+            path.append(step)
+            here = here[step] if step < len(here) else None
+    return tuple(path)
+
+
+def dotted(path: SpecPath) -> str:
+    """`scheduler.max_num_seqs`, `speculative.dynamic[1].up_to`."""
+    text = ""
+    for step in path:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else step
+    return text
+
+
+def _missing(path: SpecPath, source: SpecSource) -> Diagnostic:
+    section = section_at(path[:-1])
+    info = section.model_fields.get(str(path[-1])) if section else None
+    example = _example(info.examples) if info else ""
+    message = f"`{dotted(path)}` is missing"
+    return rules.S101.at(source.place_of(path), message, f"write `{path[-1]}: {example}`".rstrip())
+
+
+def _example(examples: list[Any] | None) -> str:
+    return str(examples[0]) if examples else "..."
+
+
+def unknown_key(path: SpecPath, source: SpecSource) -> Diagnostic:
+    """A key that no field has: renamed, of another section, or misspelled."""
+    key = str(path[-1])
+    place = source.place_of_key(path)
+    replacement = renamed_field(key)
+    if replacement is not None:
+        return rules.S108.at(place, f"`{key}` is {replacement.what}", replacement.help)
+    homes = sections_with(key)
+    if homes:
+        message = f"`{key}` is not a field of `{dotted(path[:-1]) or 'the top level'}`"
+        return rules.S107.at(place, message, f"move it to `{homes[0]}.{key}`")
+    return _misspelled(path, place_help=_suggestion(path), source=source)
+
+
+def _misspelled(path: SpecPath, place_help: str, source: SpecSource) -> Diagnostic:
+    where = dotted(path[:-1]) or "the top level of a spec"
+    message = f"`{path[-1]}` is not a field of `{where}`" if path[:-1] else f"`{path[-1]}` is not a field of {where}"
+    return rules.S102.at(source.place_of_key(path), message, place_help)
+
+
+def _suggestion(path: SpecPath) -> str:
+    section = section_at(path[:-1])
+    own = nearest(str(path[-1]), section.model_fields) if section else ()
+    if own:
+        return f"did you mean `{own[0]}`?"
+    elsewhere = [
+        f"{home}.{name}" for home, model in sections() for name in nearest(str(path[-1]), model.model_fields, limit=1)
+    ]
+    if elsewhere:
+        return f"did you mean `{elsewhere[0]}`?"
+    fields = ", ".join(f"`{name}`" for name in (section.model_fields if section else ()))
+    return f"its fields are {fields}" if fields else ""
+
+
+def sections() -> Iterator[tuple[str, type[Section]]]:
+    """The named sections of a spec with their models."""
+    for name, info in ServingSpec.model_fields.items():
+        model = _model_in(info.annotation)
+        if model is not None:
+            yield name, model
+
+
+def sections_with(key: str) -> tuple[str, ...]:
+    """The sections that have a field called ``key``."""
+    return tuple(name for name, model in sections() if key in model.model_fields)
+
+
+def section_at(path: SpecPath) -> type[Section] | None:
+    """The model of the mapping at ``path``; None where it holds free keys."""
+    model: type[Section] | None = ServingSpec
+    for step in path:
+        if isinstance(step, int):
+            continue
+        info = model.model_fields.get(step) if model else None
+        model = _model_in(info.annotation) if info else None
+    return model
+
+
+def _model_in(annotation: Any) -> type[Section] | None:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation if issubclass(annotation, Section) else None
+    for part in get_args(annotation):
+        found = _model_in(part)
+        if found is not None:
+            return found
+    return None
+
+
+def is_open(path: SpecPath) -> bool:
+    section = section_at(path)
+    return section is not None and issubclass(section, OpenSection)
+
+
+def _refused(path: SpecPath, detail: ErrorDetails, source: SpecSource) -> Diagnostic:
+    context = detail.get("ctx", {})
+    value = shown(detail["input"])
+    message = f"`{dotted(path)}`: {context['reason']} ({value})"
+    return rules.S106.at(source.place_of(path), message, f"write {context['right_form']}")
+
+
+def _wrong_choice(path: SpecPath, detail: ErrorDetails, source: SpecSource) -> Diagnostic:
+    expected = _choices(path) or _quoted(str(detail.get("ctx", {}).get("expected", "")))
+    value = detail["input"]
+    near = nearest(value, expected, limit=1) if isinstance(value, str) else ()
+    listed = ", ".join(f"`{choice}`" for choice in expected)
+    help_text = f"did you mean `{near[0]}`? It takes {listed}" if near else f"it takes {listed}"
+    message = f"`{dotted(path)}` is {shown(value)}"
+    return rules.S104.at(source.place_of(path), message, help_text)
+
+
+def _choices(path: SpecPath) -> tuple[str, ...]:
+    section = section_at(path[:-1])
+    info = section.model_fields.get(str(path[-1])) if section and path else None
+    return tuple(_literals(info.annotation)) if info else ()
+
+
+def _literals(annotation: Any) -> Iterator[str]:
+    if annotation is bool:
+        yield from ("true", "false")
+    for part in get_args(annotation):
+        if isinstance(part, str | int) and not isinstance(part, type):
+            yield str(part)
+        else:
+            yield from _literals(part)
+
+
+def _quoted(expected: str) -> tuple[str, ...]:
+    return tuple(part.strip(" '\"") for part in expected.replace(" or ", ",").split(",") if part.strip())
+
+
+_BOUND_WORDS = {
+    "greater_than_equal": ("ge", "at least"),
+    "greater_than": ("gt", "above"),
+    "less_than_equal": ("le", "at most"),
+    "less_than": ("lt", "below"),
+    "too_short": ("min_length", "at least"),
+}
+
+
+def _out_of_range(path: SpecPath, detail: ErrorDetails, source: SpecSource) -> Diagnostic:
+    key, words = _BOUND_WORDS[detail["type"]]
+    bound = detail.get("ctx", {}).get(key)
+    message = f"`{dotted(path)}` is {shown(detail['input'])}"
+    unit = " entries" if key == "min_length" else ""
+    return rules.S105.at(source.place_of(path), message, f"it must be {words} {bound}{unit}")
+
+
+_TYPE_WORDS = {
+    "bool_type": "`true` or `false`, without quotes",
+    "string_type": "text",
+    "dict_type": "a mapping",
+    "model_type": "a mapping",
+    "tuple_type": "a list",
+    "int_type": "a whole number",
+    "float_type": "a number",
+}
+
+
+_SHORTHANDS = {"model": "id", "hardware": "gpu", "attention": "backend", "speculative": "method"}
+"""The field that people mean who write a word where a section stands."""
+
+
+def _wrong_type(path: SpecPath, detail: ErrorDetails, source: SpecSource) -> Diagnostic:
+    value = detail["input"]
+    expected = _TYPE_WORDS.get(detail["type"], detail["msg"].lower()) + _example_help(path)
+    shorthand = _SHORTHANDS.get(dotted(path))
+    if shorthand and isinstance(value, str):
+        expected = f"a mapping: `{path[-1]}: {{{shorthand}: {value}}}`"
+    message = f"`{dotted(path)}` is {shown(value)}"
+    return rules.S103.at(source.place_of(path), message, f"write {expected}")
+
+
+def _example_help(path: SpecPath) -> str:
+    section = section_at(path[:-1]) if path else None
+    info = section.model_fields.get(str(path[-1])) if section else None
+    return f", such as `{info.examples[0]}`" if info and info.examples else ""
+
+
+_LONGEST_SHOWN = 60
+
+
+def shown(value: Any) -> str:
+    """A value for a message: short, on one line, with its kind where that is what is wrong."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, Mapping):
+        return "a mapping"
+    if isinstance(value, list | tuple):
+        return "a list"
+    text = f'"{value}"' if isinstance(value, str) else str(value)
+    return f"`{text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + '…'}`"
+
+
+_PLACEHOLDERS: Mapping[SpecPath, Any] = {
+    ("servespec",): 1,
+    ("model",): {"id": "?"},
+    ("model", "id"): "?",
+    ("hardware",): {"gpu": "?"},
+    ("hardware", "gpu"): "?",
+}
+"""What stands for a required value that is missing or refused, so that the rest can be looked at."""
+
+
+def _without(data: Any, paths: list[SpecPath]) -> Any:
+    """``data`` without the values at ``paths``; an item takes its whole list along."""
+    pruned = _copied(data)
+    for path in map(_key_path, paths):
+        _remove(pruned, path)
+        if path in _PLACEHOLDERS:
+            pruned = _with(pruned, path, _PLACEHOLDERS[path])
+    return pruned
+
+
+def _with(data: dict[str, Any], path: SpecPath, value: Any) -> dict[str, Any]:
+    step = str(path[0])
+    if len(path) == 1:
+        return {**data, step: value}
+    below = data.get(step)
+    return {**data, step: _with(below if isinstance(below, dict) else {}, path[1:], value)}
+
+
+def _key_path(path: SpecPath) -> SpecPath:
+    first_index = next((i for i, step in enumerate(path) if isinstance(step, int)), len(path))
+    return path[:first_index]
+
+
+def _copied(data: Any) -> Any:
+    if isinstance(data, Mapping):
+        return {key: _copied(value) for key, value in data.items()}
+    return list(data) if isinstance(data, list) else data
+
+
+def _remove(data: Any, path: SpecPath) -> None:
+    for step in path[:-1]:
+        data = data.get(step) if isinstance(data, dict) else None
+    if path and isinstance(data, dict):
+        data.pop(path[-1], None)

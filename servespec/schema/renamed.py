@@ -1,0 +1,68 @@
+"""Names that people bring along: fields that the engine renamed or removed, and other engines' names.
+
+Sources are the releases named; the table is written by hand because a wheel holds no memory of its past.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """``what`` completes 'the key is ...'; ``help`` says what to write."""
+
+    what: str
+    help: str
+
+
+_GONE = "a removed vLLM field"
+_OLD = "a renamed vLLM field"
+_FOREIGN = "another engine's field"
+
+_DECODE_COUNTS = "`compilation.decode_cudagraph_capture_request_sizes`, in requests"
+
+RENAMED: Mapping[str, Replacement] = {
+    "cuda_graph_sizes": Replacement(
+        _OLD, "write `compilation.cudagraph_capture_sizes` (legacy, in tokens), or the five new fields"
+    ),
+    "full_cuda_graph": Replacement(_GONE, "write `compilation.cudagraph_mode: FULL_DECODE_ONLY`"),
+    "use_cudagraph": Replacement(_GONE, "write `compilation.cudagraph_mode`"),
+    "use_inductor": Replacement(_GONE, "write `compilation.backend`"),
+    "compilation_config": Replacement("the engine's name of a section", "write its fields under `compilation:`"),
+    "speculative_config": Replacement("the engine's name of a section", "write its fields under `speculative:`"),
+    "attention_config": Replacement("the engine's name of a section", "write its fields under `attention:`"),
+    "parallel_config": Replacement("the engine's name of a section", "write its fields under `parallel:`"),
+    "scheduler_config": Replacement("the engine's name of a section", "write its fields under `scheduler:`"),
+    "cache_config": Replacement("the engine's name of a section", "write its fields under `memory:`"),
+    "kernel_config": Replacement("the engine's name of a section", "write its fields under `kernel:`"),
+    "lora_config": Replacement("the engine's name of a section", "write its fields under `lora:`"),
+    "kv_transfer_config": Replacement("the engine's name of a section", "write its fields under `kv_transfer:`"),
+    "max_seq_len_to_capture": Replacement(_GONE, "write `compilation.max_prefill_cudagraph_capture_tokens`"),
+    "max_capture_size": Replacement(_OLD, "write `compilation.max_prefill_cudagraph_capture_tokens`, in tokens"),
+    "speculative_model": Replacement(_OLD, "write `speculative.model`"),
+    "speculative_draft_tensor_parallel_size": Replacement(_OLD, "write `speculative.draft_tensor_parallel_size`"),
+    "num_lookahead_slots": Replacement(_GONE, "write `speculative.num_speculative_tokens`"),
+    "num_scheduler_steps": Replacement(_GONE, "delete it: the engine schedules asynchronously by itself"),
+    "swap_space": Replacement(_GONE, "delete it: the engine recomputes preempted requests"),
+    "use_v2_block_manager": Replacement(_GONE, "delete it"),
+    "guided_decoding_backend": Replacement(_OLD, "write `structured-outputs-config` under `engine.args`"),
+    "disable_log_requests": Replacement(_GONE, "delete it: requests are not logged unless asked for"),
+    "cuda_graph_max_bs": Replacement(_FOREIGN, "write `compilation.max_decode_cudagraph_capture_requests`"),
+    "cuda_graph_bs": Replacement(_FOREIGN, f"write {_DECODE_COUNTS}"),
+    "cuda_graph_config": Replacement(_FOREIGN, f"write {_DECODE_COUNTS}"),
+    "mem_fraction_static": Replacement(_FOREIGN, "write `memory.gpu_memory_utilization`"),
+    "max_running_requests": Replacement(_FOREIGN, "write `scheduler.max_num_seqs`"),
+    "chunked_prefill_size": Replacement(_FOREIGN, "write `scheduler.max_num_batched_tokens`"),
+    "speculative_num_steps": Replacement(_FOREIGN, "write `speculative.num_speculative_tokens`"),
+    "speculative_num_draft_tokens": Replacement(
+        _FOREIGN, "write `speculative.num_speculative_tokens`, which does not count the bonus token"
+    ),
+    "speculative_algorithm": Replacement(_FOREIGN, "write `speculative.method`"),
+    "max_draft_len": Replacement(_FOREIGN, "write `speculative.num_speculative_tokens`"),
+    "draft_len_schedule": Replacement(_FOREIGN, "write `speculative.dynamic`"),
+}
+
+
+def renamed_field(key: str) -> Replacement | None:
+    """What became of ``key``; dashes and underscores are the same."""
+    return RENAMED.get(key.removeprefix("--").replace("-", "_"))

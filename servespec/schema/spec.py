@@ -1,0 +1,315 @@
+"""The spec file, version 1: what may be written, as pydantic models.
+
+A field that is absent stays None here; resolution fills it in and remembers who did.  The docstring under a field is
+its published description: meaning, unit, default per GPU, and where the rule comes from.
+
+Sections marked *open* take every field of the engine's own config classes too, by the engine's names; those are
+checked against the generated table of the named engine version, not here.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
+
+from servespec.schema.coercion import (
+    ByteSize,
+    Count,
+    Fraction,
+    PositiveCount,
+    TokenBudget,
+    device_name,
+    empty_if_null,
+)
+
+CudaGraphModeName = Literal["NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
+PerformanceModeName = Literal["balanced", "interactivity", "throughput"]
+Remedy = bool | Literal["auto"]
+
+ENGINE_METHODS = (
+    "ngram", "ngram_gpu", "medusa", "mlp_speculator", "draft_model", "suffix", "eagle", "eagle3", "mtp",
+    "dflash", "dspark", "extract_hidden_states", "custom_class",
+)  # fmt: skip
+"""The methods whose graphs servespec knows; the engine's own table of the version has the full list."""
+
+
+class Section(BaseModel):
+    """A part of the spec. Unknown keys are errors; nothing is coerced beyond what a field says."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, strict=True)
+
+    engine_configs: ClassVar[tuple[str, ...]] = ()
+    """Names of the engine's config classes whose fields an open section also takes."""
+
+
+class OpenSection(Section):
+    """A section that also takes the fields of the engine's config classes, by the engine's names."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True, strict=True)
+
+    @property
+    def engine_fields(self) -> dict[str, Any]:
+        """The keys that belong to the engine's config classes, as written."""
+        return dict(self.model_extra or {})
+
+
+class ModelSection(OpenSection):
+    """The target model: what the engine loads. Open to the engine's ModelConfig and LoadConfig."""
+
+    engine_configs: ClassVar[tuple[str, ...]] = ("ModelConfig", "LoadConfig", "MultiModalConfig")
+
+    id: str = Field(min_length=1, examples=["Qwen/Qwen3-30B-A3B", "./models/my-model"])
+    """Name on the model hub, or a folder that holds a `config.json`. A relative folder is taken from the spec's own
+    folder."""
+    revision: str | None = None
+    """Branch, tag or commit on the hub. Needed, as a commit, where `trust_remote_code` is on."""
+    dtype: str | None = None
+    """Weight and activation type: `auto`, `bfloat16`, `float16`, `float32`. Default: `auto`, the checkpoint's own."""
+    quantization: str | None = None
+    """Quantization method by the engine's name. Default: what the checkpoint says."""
+    max_model_len: Count | None = Field(default=None, examples=[32768, "32k"])
+    """Longest context of one request, in tokens. Default: what the model's config gives."""
+    load_format: str | None = None
+    """How weights are read: `auto`, `safetensors`, `dummy`, ... Default: `auto`."""
+    trust_remote_code: bool = False
+    """Run Python code that the model repository carries. Takes effect only with `--allow-code`."""
+    hf_overrides: dict[str, Any] = Field(default_factory=dict)
+    """Values laid over the model's `config.json`; the plan sees them too."""
+    enforce_eager: bool = False
+    """Run without CUDA graphs and without torch.compile."""
+    served_model_name: str | None = None
+    """Name under which the API offers the model. Default: the id as written."""
+
+
+class DeviceFile(Section):
+    """A device described by a file that `servespec doctor --device-file` wrote on that machine."""
+
+    device: str = Field(min_length=1)
+    """Path of the file, relative to the spec's own folder."""
+
+
+class HardwareSection(Section):
+    """The machine to plan for. Planning never looks at the machine it runs on."""
+
+    gpu: Annotated[str | DeviceFile, BeforeValidator(device_name)] = Field(examples=["h200", "gb200", "cpu"])
+    """A name of the device table (`servespec explain hardware.gpu` lists them), `cpu`, or `{device: FILE}`."""
+    count: PositiveCount = 1
+    """GPUs of one launch, over all its nodes."""
+
+
+class ParallelSection(OpenSection):
+    """How the model is spread over GPUs. Open to the engine's ParallelConfig."""
+
+    engine_configs: ClassVar[tuple[str, ...]] = ("ParallelConfig",)
+
+    tensor_parallel_size: PositiveCount = 1
+    """Ranks that share each layer."""
+    pipeline_parallel_size: PositiveCount = 1
+    """Stages that share the layers; speculators live on the last one."""
+    data_parallel_size: PositiveCount = 1
+    """Engine replicas. `max_num_seqs` and every request count of a plan are per replica."""
+    enable_expert_parallel: bool = False
+    """Spread experts over ranks instead of slicing each."""
+
+
+class AttentionSection(OpenSection):
+    """Attention. Open to the engine's AttentionConfig."""
+
+    engine_configs: ClassVar[tuple[str, ...]] = ("AttentionConfig",)
+
+    backend: str | None = None
+    """Attention backend by the engine's name, or `auto`. The launch always pins the one the plan assumed."""
+
+
+class SchedulerSection(OpenSection):
+    """Limits of one step. Open to the engine's SchedulerConfig."""
+
+    engine_configs: ClassVar[tuple[str, ...]] = ("SchedulerConfig",)
+
+    max_num_seqs: PositiveCount | None = Field(default=None, examples=[256])
+    """Most requests in one step, per data-parallel replica, in requests. Default: 1,024 on GPUs of 70 GiB and more
+    (A100 and GB10 excepted), else 256."""
+    max_num_batched_tokens: PositiveCount | None = Field(default=None, examples=[8192, "8k"])
+    """Most tokens in one step, in tokens. Default: 16,384 on GPUs of 160 GiB and more, 8,192 from 70 GiB, else
+    2,048."""
+
+
+class TierSpec(Section):
+    """One tier of dynamic speculation."""
+
+    up_to: PositiveCount | None = None
+    """Largest batch of this tier, in requests; the last tier has none."""
+    num_speculative_tokens: Annotated[Count, Field(ge=0)]
+    """Drafts of each request in such a batch, in tokens; 0 drafts nothing."""
+
+
+class SpeculativeSection(OpenSection):
+    """Speculative decoding. Open to the engine's SpeculativeConfig."""
+
+    engine_configs: ClassVar[tuple[str, ...]] = ("SpeculativeConfig",)
+
+    method: str | None = Field(default=None, examples=["eagle3", "mtp", "dspark", "dflash", "ngram"])
+    """Drafting method by the engine's name. Default: what the engine infers from the draft model."""
+    model: str | None = None
+    """Draft model: a hub name or a folder. Methods that draft with the target's own weights need none."""
+    num_speculative_tokens: PositiveCount | None = None
+    """K, the drafts of one request in one step, in tokens. A verified request has q = 1 + K tokens.
+    Default: what the draft model's config says; needed for methods without one."""
+    dynamic: Annotated[tuple[TierSpec, ...], Strict(False), Field(min_length=1)] | None = None
+    """Tiers of batch sizes with their own K, ascending; the last has no `up_to`. The engine's own notation is
+    `num_speculative_tokens_per_batch_size`."""
+    enable_adaptive_verification: bool = False
+    """Verify fewer drafts where load is high. Target decode then captures one FULL grid in tokens."""
+    draft_sample_method: Literal["greedy", "probabilistic"] | None = None
+    """How drafts are sampled; `probabilistic` keeps the drafter's logits. Default: `greedy`."""
+
+
+class LoraSection(OpenSection):
+    """LoRA adapters. Open to the engine's LoRAConfig."""
+
+    engine_configs: ClassVar[tuple[str, ...]] = ("LoRAConfig",)
+
+    max_loras: PositiveCount = 1
+    """Adapters in one step. Every target graph is captured without and with adapters."""
+    specialize_active_lora: bool = False
+    """Capture a graph for each power of two of active adapters."""
+    cudagraph_specialize_lora: bool = True
+    """Capture the case without adapters apart from the case with them."""
+
+
+class RemediesSection(Section):
+    """Memory that captures need not hold. `auto`: on where a measurement exists for this architecture, else off."""
+
+    weak_aux_outputs: Remedy = "auto"
+    """Release auxiliary hidden states that breakable piecewise captures keep alive."""
+    one_capture_stream: Remedy = "auto"
+    """Capture target and drafter on one stream, so that the drafter reuses the target's free blocks."""
+    stepwise_draft_logits: Remedy = "auto"
+    """Compute DSpark's draft logits step by step."""
+    indexer_row_chunks: Remedy = "auto"
+    """Compute sparse-indexer logits in row chunks."""
+    kv_from_measurement: Remedy = "auto"
+    """Pin the KV cache from memory measured over the whole initialisation."""
+
+
+CaptureSizes = Annotated[tuple[PositiveCount, ...], Strict(False)]
+
+
+class CompilationSection(OpenSection):
+    """CUDA graphs. Five fields in their own units, two legacy ones, and the engine's CompilationConfig.
+
+    A cap uses the default grid up to it; a list chooses the sizes; both: the list must fit within the cap; `[]`
+    disables the kind. Source: vLLM pull request "separate prefill/decode graph sizes".
+    """
+
+    engine_configs: ClassVar[tuple[str, ...]] = ("CompilationConfig",)
+
+    cudagraph_mode: CudaGraphModeName | None = None
+    """Which kinds of graphs are captured. Default: FULL_AND_PIECEWISE, as far as model and backend allow."""
+    max_prefill_cudagraph_capture_tokens: PositiveCount | None = None
+    """Cap of PIECEWISE graphs, in tokens: prefill, mixed steps, and decode that no FULL graph covers. Default:
+    min(8192, max_num_batched_tokens) on compute capability 10.x, the engine's own maximum elsewhere (512 on H200)."""
+    prefill_cudagraph_capture_token_sizes: CaptureSizes | None = None
+    """The exact token counts that get a PIECEWISE graph; `[]` disables the kind. Default: the prefill grid up to the
+    cap on compute capability 10.x, the engine's own list elsewhere."""
+    max_decode_cudagraph_capture_requests: PositiveCount | None = None
+    """Cap of FULL graphs for uniform decode, in requests; n requests run n * (1 + K) tokens. Default: max_num_seqs
+    on compute capability 10.x, the engine's own reach elsewhere (512 // (1 + K) tokens' worth)."""
+    decode_cudagraph_capture_request_sizes: CaptureSizes | None = None
+    """The exact request counts that get a decode graph; `[]` disables the kind. Default: the decode grid up to the
+    cap on compute capability 10.x, the engine's own counts elsewhere."""
+    max_decode_cudagraph_capture_tokens: TokenBudget | None = Field(default=None, examples=[4096, "unlimited"])
+    """Budget of one decode graph, in tokens: captured only while n * q fits. `unlimited` sets none. Default: 4096 on
+    compute capability 10.x, none elsewhere. Adaptive verification is exempt."""
+    cudagraph_capture_sizes: CaptureSizes | None = Field(default=None, deprecated=True)
+    """Legacy, in tokens: one list for prefill and decode together. Never beside the five fields above."""
+    max_cudagraph_capture_size: PositiveCount | None = Field(default=None, deprecated=True)
+    """Legacy, in tokens: one cap for prefill and decode together. Never beside the five fields above."""
+    breakable_cudagraph: bool | Literal["auto"] = "auto"
+    """Piecewise graphs without torch.compile (VLLM_USE_BREAKABLE_CUDAGRAPH). Default: on for the architectures that
+    the engine lists."""
+
+
+class MemorySection(OpenSection):
+    """Memory budgets. Open to the engine's CacheConfig and OffloadConfig."""
+
+    engine_configs: ClassVar[tuple[str, ...]] = ("CacheConfig", "OffloadConfig", "MambaConfig")
+
+    gpu_memory_utilization: Fraction | None = Field(default=None, examples=[0.92, "92%"])
+    """Share of the device's memory that the engine may take. Default: 0.92."""
+    kv_cache_memory_bytes: ByteSize | None = Field(default=None, examples=["40GiB"])
+    """Size of the KV cache on one device. Default: what the budget leaves."""
+    kv_cache_dtype: str | None = None
+    """Type of cached keys and values: `auto`, `bfloat16`, `fp8`, ... Default: `auto`, the model's own."""
+    block_size: PositiveCount | None = None
+    """Tokens of one KV block. Default: chosen by the attention backend."""
+    max_cudagraph_memory: ByteSize | None = Field(default=None, examples=["8GiB"])
+    """Most memory that all graphs may take on one device. Default: no bound."""
+    estimate_cudagraph_memory: bool | None = None
+    """Whether the engine subtracts its own graph estimate from the KV cache
+    (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS). Default: on."""
+
+
+class KernelSection(OpenSection):
+    """Kernel choices. Open to the engine's KernelConfig."""
+
+    engine_configs: ClassVar[tuple[str, ...]] = ("KernelConfig",)
+
+
+class KvTransferSection(OpenSection):
+    """KV transfer between engines. Open to the engine's KVTransferConfig."""
+
+    engine_configs: ClassVar[tuple[str, ...]] = ("KVTransferConfig",)
+
+
+class EngineSection(Section):
+    """Which engine runs the spec, and what is passed to it untouched."""
+
+    name: Literal["vllm"] = "vllm"
+    """The engine."""
+    version: str | None = None
+    """Version to plan for. Default: the installed one, else the newest supported."""
+    lowering: Literal["auto", "native", "extension", "legacy", "none"] = "auto"
+    """How the plan reaches the engine. `auto`: native where the engine has the five fields, else the extension where
+    one list cannot express the plan, else the legacy list."""
+    model_runner: Literal["auto", "v1", "v2"] = "auto"
+    """Model runner generation (VLLM_USE_V2_MODEL_RUNNER). The five fields need v2."""
+    args: dict[str, Any] = Field(default_factory=dict)
+    """Further flags of the engine, by long name without dashes; none that changes the plan."""
+    env: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    """Further environment variables of the engine; none that changes the plan."""
+
+
+class ServeSection(Section):
+    """The server."""
+
+    host: str = "127.0.0.1"
+    """Address that the server binds. Default: loopback."""
+    port: Annotated[PositiveCount, Field(le=65535)] = 8000
+    """TCP port."""
+    ready_timeout_seconds: PositiveCount = 1800
+    """How long a start may take, in seconds."""
+
+
+class ServingSpec(Section):
+    """One serving spec: a model, a machine, and how the first is served on the second."""
+
+    servespec: Literal[1]
+    """Version of the spec format."""
+    model: ModelSection
+    hardware: HardwareSection
+    parallel: Annotated[ParallelSection, BeforeValidator(empty_if_null)] = ParallelSection()
+    attention: Annotated[AttentionSection, BeforeValidator(empty_if_null)] = AttentionSection()
+    scheduler: Annotated[SchedulerSection, BeforeValidator(empty_if_null)] = SchedulerSection()
+    speculative: SpeculativeSection | None = None
+    lora: LoraSection | None = None
+    performance_mode: PerformanceModeName | None = None
+    """`interactivity` captures every small size, `throughput` doubles the default limits. Default: `balanced`."""
+    optimization_level: Annotated[int, Field(ge=0, le=3)] | None = None
+    """The engine's -O level: 0 no graphs, 1 PIECEWISE, 2 and 3 FULL_AND_PIECEWISE. Default: 2."""
+    remedies: Annotated[RemediesSection, BeforeValidator(empty_if_null)] = RemediesSection()
+    compilation: Annotated[CompilationSection, BeforeValidator(empty_if_null)] = CompilationSection()
+    memory: Annotated[MemorySection, BeforeValidator(empty_if_null)] = MemorySection()
+    kernel: Annotated[KernelSection, BeforeValidator(empty_if_null)] = KernelSection()
+    kv_transfer: KvTransferSection | None = None
+    engine: Annotated[EngineSection, BeforeValidator(empty_if_null)] = EngineSection()
+    serve: Annotated[ServeSection, BeforeValidator(empty_if_null)] = ServeSection()

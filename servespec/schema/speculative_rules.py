@@ -1,0 +1,100 @@
+"""The rules of tiers and drafts that need no model facts."""
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from servespec.diagnostics import Diagnostic, Related
+from servespec.schema import spec_rules as rules
+from servespec.schema.source import SpecSource
+from servespec.schema.spec import ServingSpec, SpeculativeSection
+
+_ENGINE_TIERS = "num_speculative_tokens_per_batch_size"
+
+
+def speculative_findings(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
+    """All findings about the speculative section."""
+    section = spec.speculative
+    if section is None:
+        return
+    yield from _tiers_twice(section, source)
+    yield from _tier_order(section, source)
+    yield from _tier_width(section, source)
+    yield from _engine_tiers(section, source)
+    yield from _draft_parallel(spec, section, source)
+
+
+def _tiers_twice(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
+    if section.dynamic and _ENGINE_TIERS in section.engine_fields:
+        related = [Related("the same in the spec's form", source.place_of_key(("speculative", "dynamic")))]
+        place = source.place_of_key(("speculative", _ENGINE_TIERS))
+        yield rules.S206.at(place, "the tiers are written twice", f"delete `{_ENGINE_TIERS}`", related)
+
+
+def _tier_order(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
+    tiers = section.dynamic or ()
+    before = 0
+    for at, tier in enumerate(tiers):
+        place = source.place_of(("speculative", "dynamic", at))
+        last = at == len(tiers) - 1
+        if tier.up_to is None and not last:
+            yield rules.S211.at(place, f"tier {at + 1} has no `up_to` and is not the last", "write its largest batch")
+        if tier.up_to is not None and last:
+            message = f"the last tier ends at `{tier.up_to}`; larger batches have none"
+            yield rules.S211.at(place, message, "delete its `up_to`, or add a tier without one")
+        if tier.up_to is not None and tier.up_to <= before:
+            yield rules.S211.at(
+                place, f"`up_to: {tier.up_to}` does not exceed the `{before}` before it", "sort the tiers"
+            )
+        before = max(before, tier.up_to or 0)
+
+
+def _tier_width(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
+    most = section.num_speculative_tokens
+    for at, tier in enumerate(section.dynamic or ()):
+        if most is not None and tier.num_speculative_tokens > most:
+            path = ("speculative", "dynamic", at, "num_speculative_tokens")
+            related = [Related("K", source.place_of(("speculative", "num_speculative_tokens")))]
+            message = f"the tier drafts `{tier.num_speculative_tokens}`, above `num_speculative_tokens: {most}`"
+            yield rules.S211.at(source.place_of(path), message, f"raise K to `{tier.num_speculative_tokens}`", related)
+
+
+def _engine_tiers(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
+    """The engine's own notation: inclusive [first, last, K] ranges.
+
+    Source: vllm/v1/spec_decode/dynamic/utils.py: validate_and_normalize_dynamic_sd_schedule.
+    """
+    ranges = section.engine_fields.get(_ENGINE_TIERS)
+    if ranges is None:
+        return
+    fault = _engine_tiers_fault(ranges)
+    if fault:
+        help_text = "write `[[first, last, K], ...]`, from 1 and without overlap, or the tiers under `dynamic`"
+        yield rules.S211.at(source.place_of(("speculative", _ENGINE_TIERS)), fault, help_text)
+
+
+def _engine_tiers_fault(ranges: object) -> str | None:
+    if not isinstance(ranges, list) or not ranges:
+        return f"`{_ENGINE_TIERS}` is not a list of ranges"
+    for entry in ranges:
+        if not isinstance(entry, list) or len(entry) != 3 or not all(type(part) is int for part in entry):
+            return "a range is not three whole numbers `[first, last, K]`"
+        first, last, k = entry
+        if not (1 <= first <= last and k >= 0):
+            return f"the range `{entry}` is not ascending from 1 with a K of 0 or more"
+    ordered = sorted(ranges)
+    if ordered[0][0] != 1:
+        return f"the first range starts at `{ordered[0][0]}`, so smaller batches have no K"
+    for before, after in pairwise(ordered):
+        if after[0] <= before[1]:
+            return f"the ranges `{before}` and `{after}` overlap"
+    return None
+
+
+def _draft_parallel(spec: ServingSpec, section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
+    """Source: vllm/config/speculative.py: SpeculativeConfig._verify_and_get_draft_tp."""
+    draft = section.engine_fields.get("draft_tensor_parallel_size")
+    target = spec.parallel.tensor_parallel_size
+    if type(draft) is int and draft not in (1, target):
+        place = source.place_of(("speculative", "draft_tensor_parallel_size"))
+        related = [Related(f"the target has `{target}`", source.place_of(("parallel", "tensor_parallel_size")))]
+        yield rules.S221.at(place, f"the draft has `{draft}` tensor-parallel ranks", f"write 1 or {target}", related)

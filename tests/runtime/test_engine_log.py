@@ -1,0 +1,141 @@
+"""What is read off an engine's log."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servespec.runtime.engine_log import (
+    PHASE_MARKERS,
+    Cause,
+    LogTail,
+    Phase,
+    Telling,
+    read_failure,
+    telling_of,
+)
+
+ENGINES = Path(os.environ.get("SERVESPEC_ENGINES", Path(__file__).parents[2] / ".engines"))
+
+ROOT_CAUSE_IN_A_CHILD = """\
+(APIServer pid=7) INFO 11-30 02:33:40 [api_utils.py:286] non-default args: {'port': 8123}
+(EngineCore pid=9) ERROR 11-30 02:37:27 [core.py:1510] Traceback (most recent call last):
+(EngineCore pid=9) ERROR 11-30 02:37:27 [core.py:1510]     raise ValueError(
+(EngineCore pid=9) ERROR 11-30 02:37:27 [core.py:1510] ValueError: max_model_len is too large
+Traceback (most recent call last):
+    raise RuntimeError(
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}
+/usr/lib/python3.11/resource_tracker.py:254: UserWarning: resource_tracker: 1 leaked shared_memory objects
+"""
+
+
+def test_root_cause_of_a_child_wins_over_its_wrapper() -> None:
+    assert telling_of(ROOT_CAUSE_IN_A_CHILD) == Telling(None, ("ValueError: max_model_len is too large",))
+
+
+def test_wrapper_is_said_when_nothing_else_is() -> None:
+    line = "RuntimeError: Engine core initialization failed. See root cause above."
+    assert telling_of(line) == Telling(None, (line,))
+
+
+@pytest.mark.parametrize(
+    ("line", "cause"),
+    [
+        (
+            "(Worker pid=1) ERROR 01-01 00:00:00 [w.py:1] torch.OutOfMemoryError: CUDA out of memory.",
+            Cause.MEMORY,
+        ),
+        (
+            "ValueError: Free memory on device cuda:0 (1.0/79.1 GiB) on startup is less than desired",
+            Cause.MEMORY,
+        ),
+        ("ValueError: No available memory for the cache blocks. Try increasing", Cause.MEMORY),
+        (
+            "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'x': '/tmp/none'.",
+            Cause.MODEL,
+        ),
+        (
+            "OSError: /models/x is not a local folder and is not a valid model identifier listed on",
+            Cause.MODEL,
+        ),
+        ("api_server.py: error: unrecognized arguments: --max-num-sequences", Cause.ARGUMENTS),
+        ("vllm: error: argument --dtype: invalid choice: 'int3'", Cause.ARGUMENTS),
+        ("OSError: [Errno 98] Address already in use", Cause.PORT),
+        ("/usr/bin/python: No module named vllm", Cause.ENGINE),
+        ("importlib.metadata.PackageNotFoundError: No package metadata was found for vllm", Cause.ENGINE),
+        ("AssertionError", None),
+    ],
+)
+def test_causes(line: str, cause: Cause | None) -> None:
+    telling = telling_of(f"INFO before\n{line}\nafter\n")
+    assert telling.cause == cause
+    assert line.endswith(telling.lines[0])
+
+
+def test_known_cause_wins_over_what_failed_because_of_it() -> None:
+    text = "torch.OutOfMemoryError: CUDA out of memory.\nKeyError: 'cleanup'\n"
+    assert telling_of(text) == Telling(
+        Cause.MEMORY, ("torch.OutOfMemoryError: CUDA out of memory.", "KeyError: 'cleanup'")
+    )
+
+
+def test_a_healthy_log_tells_nothing() -> None:
+    assert telling_of("INFO all is well\n    raise ValueError(\nThe Error of our ways\n") == Telling(None, ())
+
+
+def test_secrets_are_masked() -> None:
+    assert telling_of("ValueError: key abc123xyz is bad", ["abc123xyz"]).lines == ("ValueError: key *** is bad",)
+
+
+@given(st.text() | st.from_regex(r"([A-Z][a-z]+Error: .*\n){0,9}"))
+def test_any_text_gives_few_short_lines(text: str) -> None:
+    lines = telling_of(text).lines
+    assert len(lines) <= 3
+    assert all(len(line) <= 300 and "\n" not in line for line in lines)
+
+
+def test_only_the_end_of_a_large_log_is_read(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    with log.open("wb") as large:
+        large.write(b"MemoryError: long ago\n")
+        large.truncate(4 << 30)
+        large.seek(0, os.SEEK_END)
+        large.write(b"\nKeyError: 'now'\nCapturing CUDA graphs (FULL)\n")
+    assert read_failure(log) == Telling(None, ("KeyError: 'now'",))
+    assert LogTail(log).advance() is Phase.CAPTURING
+
+
+def test_a_log_that_is_gone_tells_nothing(tmp_path: Path) -> None:
+    assert LogTail(tmp_path / "gone").advance() is Phase.STARTING
+    assert read_failure(tmp_path / "gone") == Telling(None, ())
+
+
+@given(
+    st.lists(st.sampled_from([m for m, _ in PHASE_MARKERS]), min_size=1, max_size=6),
+    st.lists(st.integers(0, 400), max_size=6),
+)
+def test_the_phase_does_not_depend_on_when_the_log_is_read(
+    tmp_path_factory: pytest.TempPathFactory, markers: list[bytes], cuts: list[int]
+) -> None:
+    text = b"".join(b"INFO [x.py:1] " + marker + b" ...\n" for marker in markers)
+    tail = LogTail(tmp_path_factory.mktemp("log") / "log")
+    for end in sorted({min(cut, len(text)) for cut in cuts} | {len(text)}):
+        tail.path.write_bytes(text[:end])
+        tail.advance()
+    assert tail.phase is dict(PHASE_MARKERS)[markers[-1]]
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("version", ["0.33.0", "0.32.0"])
+def test_markers_stand_in_the_engines_sources(version: str) -> None:
+    folder = ENGINES / f"vllm-{version}" / "vllm"
+    if not folder.is_dir():
+        pytest.skip(f"no {folder}; run tools/fetch_engines.py")
+    wanted = {marker for marker, _ in PHASE_MARKERS}
+    for part in ("v1", "model_executor/model_loader", "compilation", "entrypoints"):
+        for file in (folder / part).rglob("*.py"):
+            text = file.read_bytes()
+            wanted = {marker for marker in wanted if marker not in text}
+    assert wanted == set()
