@@ -98,7 +98,7 @@ def validate(
 
 def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[list["Diagnostic"], str]:
     from servespec.diagnostics import SpecError, in_file_order
-    from servespec.runtime.gather import read_spec, spec_diagnostics
+    from servespec.runtime.spec_file import read_spec, spec_diagnostics
 
     try:
         source = read_spec(path, settings)
@@ -140,9 +140,9 @@ def plan(
         allow_unverified_engine=allow_unverified_engine,
         model_config=model_config,
         draft_config=draft_config,
+        with_stock=against is not None,
     )
-    made = _compiled(spec, options)
-    document = made.to_json(against_stock=against is not None)
+    document = _compiled(spec, options).to_json()
     _write(_plan_output(document, format, details), output)
 
 
@@ -249,7 +249,8 @@ def explain(name: Annotated[str, typer.Argument(help="A field such as scheduler.
 def _compiled(spec: str, options: "Options") -> "Plan":
     """The plan, its findings on stderr."""
     from servespec.compiler.pipeline import compile_spec
-    from servespec.runtime.gather import compile_request, read_spec
+    from servespec.runtime.gather import compile_request
+    from servespec.runtime.spec_file import read_spec
 
     with _reporting(spec):
         source = read_spec(spec, options.settings)

@@ -18,6 +18,9 @@ OWN_NAMES: Mapping[tuple[str, str], str] = {
 }
 """Fields that the spec names otherwise than the engine does."""
 
+_HIDDEN = OWN_NAMES.keys() - {("SpeculativeConfig", "num_speculative_tokens_per_batch_size")}
+"""Fields that a section does not take by the engine's name; tiers that people already have, it does."""
+
 WHOLE_CONFIGS: Mapping[str, str] = {
     "compilation_config": "compilation",
     "speculative_config": "speculative",
@@ -72,6 +75,6 @@ def section_fields(model: type[OpenSection], table: EngineTable) -> Iterator[Eng
         if not table.has_config(config):
             continue
         for name, field in table.config(config).items():
-            if name not in seen and not field.internal and (config, name) not in OWN_NAMES:
+            if name not in seen and not field.internal and (config, name) not in _HIDDEN:
                 seen.add(name)
                 yield field

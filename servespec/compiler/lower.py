@@ -142,6 +142,8 @@ def _memory_flags(launch: Launch) -> Iterator[tuple[str, Any]]:
 
 def _engine_flags(table: EngineTable, section: OpenSection) -> Iterator[tuple[str, Any]]:
     """The engine's own fields of a section, as the flags that set them."""
+    if not section.engine_fields:
+        return
     flags = {
         (flag.config, flag.field): name
         for name in table.flags()

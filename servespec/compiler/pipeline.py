@@ -4,7 +4,7 @@
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
@@ -13,7 +13,6 @@ from servespec import __version__
 from servespec.compiler import plan_rules
 from servespec.compiler.checks import Findable, findings_of
 from servespec.compiler.engine import Engine
-from servespec.compiler.engine_settings import SettingsCheck, settings_findings, unclassified
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import Device, is_cpu
 from servespec.compiler.facts.engine_fields import EngineTable
@@ -28,11 +27,11 @@ from servespec.compiler.lower import Launch, Lowering, legacy_token_list, lower
 from servespec.compiler.model import Model
 from servespec.compiler.plan import GraphPlan, Inputs, Plan
 from servespec.compiler.resolve.resolution import Resolution, ResolveRequest, resolve
-from servespec.diagnostics import Diagnostic, SpecError, has_errors, in_file_order
+from servespec.compiler.spec_checks import spec_findings
+from servespec.diagnostics import Diagnostic, Severity, SpecError, has_errors, in_file_order
 from servespec.schema.capture_rules import LEGACY_FIELDS, NEW_FIELDS, capture_findings
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
-from servespec.schema.speculative_rules import speculative_findings
 from servespec.units import Tokens
 
 _SECONDS_A_PIECEWISE_SIZE, _SECONDS_A_FULL_GRAPH = 1.0, 0.5
@@ -43,6 +42,7 @@ _SECONDS_A_PIECEWISE_SIZE, _SECONDS_A_FULL_GRAPH = 1.0, 0.5
 class CompileRequest:
     """A parsed spec and everything about the world that compiling it depends on.
 
+    ``with_stock`` asks for the unmodified engine's plan beside ours.
     ``model_input`` and ``draft_input`` are the digests of the configs that the traits were read from.
     """
 
@@ -56,28 +56,8 @@ class CompileRequest:
     model_input: Mapping[str, str | None]
     draft_input: Mapping[str, str | None] | None
     allow_code: bool = False
+    with_stock: bool = False
     found: tuple[Diagnostic, ...] = ()
-
-
-def spec_findings(
-    spec: ServingSpec, source: SpecSource, table: EngineTable, *, allow_code: bool
-) -> tuple[Diagnostic, ...]:
-    """Everything that can be said without model facts, network or machine; limits only as far as written."""
-    settings = SettingsCheck(spec, source, table, allow_code)
-    scheduler = spec.scheduler
-    return (
-        *capture_findings(spec, source, scheduler.max_num_seqs, scheduler.max_num_batched_tokens),
-        *speculative_findings(spec, source),
-        *settings_findings(settings),
-        *_incomplete(settings),
-    )
-
-
-def _incomplete(settings: SettingsCheck) -> Iterator[Diagnostic]:
-    for name in unclassified(settings):
-        section = "args" if name in settings.spec.engine.args else "env"
-        place = settings.source.place_of_key(("engine", section, name))
-        yield plan_rules.R115.at(place, f"`{name}` may change the plan in a way that is not modelled")
 
 
 def compile_spec(request: CompileRequest) -> Plan:
@@ -104,8 +84,13 @@ def compile_spec(request: CompileRequest) -> Plan:
     )
     plan = _planned(request, resolution, early)
     if not plan.ok:
-        raise SpecError(plan.diagnostics)
+        raise SpecError(_about_the_spec(plan.diagnostics))
     return plan
+
+
+def _about_the_spec(findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
+    """Advice about a plan that will not be made would only hide what refuses it."""
+    return (finding for finding in findings if finding.severity is Severity.ERROR or not finding.code.startswith("P"))
 
 
 def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagnostic, ...]) -> Plan:
@@ -127,7 +112,7 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
         servespec_version=__version__,
         resolution=resolution,
         graphs=graphs,
-        stock=_stock_plan(resolution),
+        stock=_stock_plan(resolution) if request.with_stock else None,
         lowered=lower(_launch(request, resolution), lowering, token_list),
         diagnostics=in_file_order(
             (*early, *limits, *resolution.findings, *findings_of(findable), *_lowering_findings(resolution, lowering))
@@ -217,7 +202,7 @@ def _chosen_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_lis
     if resolution.engine.has_split_fields:
         return Lowering.NATIVE
     if not resolution.complete:
-        return Lowering.LEGACY
+        return Lowering.LEGACY if resolution.fields.legacy else Lowering.NONE
     return _auto_lowering(resolution, asked, stock_list)
 
 

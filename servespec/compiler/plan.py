@@ -13,6 +13,7 @@ from servespec.compiler.graphs.coverage import Coverage, DecodeRange, MixedStep,
 from servespec.compiler.graphs.managers import GraphFrame
 from servespec.compiler.graphs.shape import Routine, Row, Runner, Shape, rows_of, union_tokens
 from servespec.compiler.lower import Lowered, Lowering
+from servespec.compiler.plan_rules import R115
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic, has_errors
 from servespec.provenance import Resolved
@@ -49,13 +50,13 @@ class Plan:
     """All that is decided before launch.
 
     ``graphs`` is what will be captured under the lowering; ``stock`` what the unmodified engine would capture for
-    the same spec without our fields.
+    the same spec without our fields, None where it was not asked for.
     """
 
     servespec_version: str
     resolution: Resolution
     graphs: GraphPlan
-    stock: GraphPlan
+    stock: GraphPlan | None
     lowered: Lowered
     diagnostics: tuple[Diagnostic, ...]
     inputs: Inputs
@@ -64,8 +65,13 @@ class Plan:
     def ok(self) -> bool:
         return not has_errors(self.diagnostics)
 
-    def to_json(self, *, against_stock: bool = False) -> dict[str, Any]:
-        """The JSON form; ``against_stock`` adds the stock runners and coverage."""
+    @property
+    def complete(self) -> bool:
+        """Whether nothing that may change the plan was left out of it."""
+        return self.resolution.complete and all(finding.rule is not R115 for finding in self.diagnostics)
+
+    def to_json(self) -> dict[str, Any]:
+        """The JSON form, with the stock runners and coverage where they were asked for."""
         resolution, lowering = self.resolution, self.lowered.lowering
         frame = resolution.frame
         document = {
@@ -88,10 +94,10 @@ class Plan:
                 "draft": None if self.inputs.draft is None else dict(self.inputs.draft),
                 "facts_sha256": self.inputs.facts_sha256,
             },
-            "complete": resolution.complete,
+            "complete": self.complete,
             "launch": {"argv": list(self.lowered.argv), "env": dict(self.lowered.env)},
         }
-        if against_stock:
+        if self.stock is not None:
             document["stock"] = _graphs_json(self.stock, frame, resolution)
         return document
 

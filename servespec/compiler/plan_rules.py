@@ -173,12 +173,6 @@ P119 = Rule(
     "P119", "unreachable-tiers", Severity.WARNING, "a tier starts above max_num_seqs",
     "No batch is that large, so the tier never applies.",
 )  # fmt: skip
-P120 = Rule(
-    "P120", "split-rule-of-flash-attention-3", Severity.NOTE, "a wide list raises FlashAttention 3's split workspace",
-    "Steps of up to the recorded maximum may ask for up to 32 KV splits with fp32 accumulators, which the engine's "
-    "profile run does not see.",
-    "vllm/v1/attention/backends/flash_attn.py",
-)  # fmt: skip
 P121 = Rule(
     "P121", "extension-not-yet", Severity.NOTE, "serving this plan needs the worker extension",
     "The plan is exact; launching it waits for the extension. The legacy lowering can be served today.",

@@ -8,6 +8,7 @@ from typing import Any
 from servespec.compiler.engine_homes import section_fields
 from servespec.compiler.facts.engine_fields import EngineField, EngineTable, table, versions
 from servespec.compiler.facts.field_value import FieldType, Kind
+from servespec.schema.field_docs import field_docs
 from servespec.schema.parse import sections
 from servespec.schema.spec import OpenSection, ServingSpec
 
@@ -18,6 +19,10 @@ def spec_schema(version: str | None = None) -> dict[str, Any]:
     """Draft 2020-12; ``version`` is the engine's, the newest supported one where None."""
     engine = table(version or versions()[-1])
     document = ServingSpec.model_json_schema()
+    for (owner, field), text in field_docs().items():
+        definition = document if owner == ServingSpec.__name__ else document["$defs"].get(owner)
+        if definition is not None and field in definition["properties"]:
+            definition["properties"][field]["description"] = text
     for name, model in sections():
         definition = document["$defs"][model.__name__]
         if issubclass(model, OpenSection):

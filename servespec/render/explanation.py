@@ -10,9 +10,10 @@ from servespec.compiler.engine_homes import config_home, flag_home, section_fiel
 from servespec.compiler.facts.engine_fields import EngineField, EngineTable, table, versions
 from servespec.diagnostics import Rule
 from servespec.render.rules import every_rule
+from servespec.schema.field_docs import description
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import sections
-from servespec.schema.spec import OpenSection, ServingSpec
+from servespec.schema.spec import OpenSection, Section, ServingSpec
 
 _WIDTH = 80
 
@@ -30,7 +31,7 @@ def explanation(name: str) -> Explanation:
         return Explanation(True, _rule_page(rule))
     field = _fields().get(name) or _by_last_name(name)
     if field is not None:
-        return Explanation(True, _field_page(*field))
+        return Explanation(True, _field_page(field))
     engine = table(versions()[-1])
     return _engine_page(name, engine) or _unknown(name)
 
@@ -40,35 +41,57 @@ def _rule_page(rule: Rule) -> str:
     return _page([*parts, f"source: {rule.source}" if rule.source else ""])
 
 
-def _fields() -> dict[str, tuple[str, FieldInfo]]:
-    """Every hand-written field of the spec by its path."""
-    return {path: (path, info) for path, info in spec_fields()}
+@dataclass(frozen=True, slots=True)
+class SpecField:
+    """A hand-written field of the spec: its path, the model it stands in, and pydantic's record of it."""
+
+    path: str
+    owner: type[Section]
+    info: FieldInfo
+
+    @property
+    def name(self) -> str:
+        return self.path.rpartition(".")[2]
+
+    @property
+    def section(self) -> type[Section] | None:
+        """The model of a section; None for a field that is a value."""
+        return dict(sections()).get(self.path)
+
+    @property
+    def text(self) -> str:
+        own = description(self.owner, self.name)
+        return own or " ".join((self.section.__doc__ or "").split() if self.section else ())
 
 
-def spec_fields() -> Iterator[tuple[str, FieldInfo]]:
-    """(path, field) of every hand-written field, sections first."""
+def spec_fields() -> Iterator[SpecField]:
+    """Every hand-written field of the spec, a section before its own fields."""
+    models = dict(sections())
     for name, info in ServingSpec.model_fields.items():
-        yield name, info
-        model = dict(sections()).get(name)
-        for field_name, field in (model.model_fields if model else {}).items():
-            yield f"{name}.{field_name}", field
+        yield SpecField(name, ServingSpec, info)
+        model = models.get(name)
+        if model is not None:
+            yield from (SpecField(f"{name}.{key}", model, field) for key, field in model.model_fields.items())
 
 
-def _by_last_name(name: str) -> tuple[str, FieldInfo] | None:
+def _fields() -> dict[str, SpecField]:
+    return {field.path: field for field in spec_fields()}
+
+
+def _by_last_name(name: str) -> SpecField | None:
     bare = name.removeprefix("--").replace("-", "_")
-    return next((found for path, found in _fields().items() if path.rpartition(".")[2] == bare), None)
+    return next((field for field in spec_fields() if field.name == bare), None)
 
 
-def _field_page(path: str, info: FieldInfo) -> str:
-    model = dict(sections()).get(path)
-    described = info.description or (model.__doc__ or "" if model else "")
-    parts = [path, fill(" ".join(described.split()), _WIDTH)]
-    if info.examples:
-        parts.append("such as " + ", ".join(f"`{example}`" for example in info.examples))
-    if model is not None:
-        parts.append("its fields: " + ", ".join(model.model_fields))
-    if model is not None and issubclass(model, OpenSection):
-        parts.append(f"and the engine's own fields of {', '.join(model.engine_configs)}")
+def _field_page(field: SpecField) -> str:
+    parts = [field.path, field.text]
+    if field.info.examples:
+        parts.append("such as " + ", ".join(f"`{example}`" for example in field.info.examples))
+    section = field.section
+    if section is not None:
+        parts.append("its fields: " + ", ".join(section.model_fields))
+    if section is not None and issubclass(section, OpenSection):
+        parts.append(f"and the engine's own fields of {', '.join(section.engine_configs)}")
     return _page([fill(part, _WIDTH) for part in parts])
 
 

@@ -105,6 +105,8 @@ _COLUMNS = ("runner", "routine", "mode", "q", "sizes", "graphs", "largest")
 
 def _table(plan: Json) -> str:
     stock = _by_row(plan.get("stock", {}).get("runners", []))
+    if not plan["runners"] and not stock:
+        return ""
     headers = (*_COLUMNS, "stock") if stock else _COLUMNS
     rows = [_cells(row, stock) for row in plan["runners"]]
     rows += [_stock_only(row) for key, row in stock.items() if key not in _by_row(plan["runners"])]
@@ -132,7 +134,7 @@ def _cells(row: Json, stock: Mapping[tuple[Any, ...], Json]) -> tuple[str, ...]:
     if not stock:
         return cells
     other = stock.get(_key(row))
-    return (*cells, f"{other['count']} @ {_largest(other)}" if other else "-")
+    return (*cells, f"{other['count']} @ {_largest(other)}" if other and other["sizes"] else "-")
 
 
 def _stock_only(row: Json) -> tuple[str, ...]:

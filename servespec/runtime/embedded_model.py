@@ -7,6 +7,7 @@ and prints its path.
 
 import contextlib
 import hashlib
+import importlib
 import importlib.util
 import json
 import shutil
@@ -102,8 +103,9 @@ def _model_file() -> Path:
 
 def _convert(file: Path, folder: Path) -> None:
     import torch
-    import transformers
 
+    # By name, so that the types are the same whether or not it is installed.
+    transformers: Any = importlib.import_module("transformers")
     transformers.utils.logging.disable_progress_bar()
     where: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
     model = transformers.AutoModelForCausalLM.from_pretrained(

@@ -1,13 +1,14 @@
 """Gathers what compiling depends on and the compiler may not look up: the file, the engine, the device, the configs."""
 
 import json
-import sys
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from servespec.compiler.engine import CPU_DISTRIBUTION, Engine, engine_of_facts
+from servespec.compiler.engine_homes import VARIABLE_HOMES
 from servespec.compiler.facts.devices import DEVICE_SCHEMA, DEVICES, Device, device_from_json
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.compiler.model import Model, model_of
@@ -15,14 +16,17 @@ from servespec.compiler.pipeline import CompileRequest
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime import config_rules as rules
 from servespec.runtime.model_config import ModelConfig, Wanted, load_model_config
+from servespec.runtime.spec_file import base_folder, further_findings
 from servespec.schema.nearest import nearest
-from servespec.schema.overrides import with_overrides
 from servespec.schema.parse import parse_spec
-from servespec.schema.source import SpecSource, read_source
+from servespec.schema.source import SpecSource
 from servespec.schema.spec import DeviceFile, ServingSpec
 
 CPU_ENGINE_VERSION = "0.32.0"
 """The CPU build that the `cpu` extra installs."""
+
+
+_ENGINE_PREFIX = "VLLM_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,20 +38,7 @@ class Options:
     allow_unverified_engine: bool = False
     model_config: Path | None = None
     draft_config: Path | None = None
-
-
-def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
-    """The spec that an argument names: a file, or `-` for standard input, with overrides laid over it."""
-    if argument == "-":
-        return with_overrides(read_source(sys.stdin.buffer.read(), "<stdin>"), settings)
-    path = Path(argument)
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        place = Place(argument)
-        message = f"cannot read `{argument}`: {(error.strerror or 'unreadable').lower()}"
-        raise SpecError([rules.R008.at(place, message, "name a spec file, or `-` for standard input")]) from None
-    return with_overrides(read_source(raw, argument), settings)
+    with_stock: bool = False
 
 
 def compile_request(source: SpecSource, options: Options) -> CompileRequest:
@@ -58,9 +49,10 @@ def compile_request(source: SpecSource, options: Options) -> CompileRequest:
     parsed = parse_spec(source)
     spec = parsed.spec
     if spec is None or has_errors(parsed.diagnostics):
-        raise SpecError([*parsed.diagnostics, *_further(spec, source, options)])
+        raise SpecError([*parsed.diagnostics, *further_findings(spec, source, options.allow_code)])
     device = _device(spec, source)
     engine, findings = choose_engine(spec, source, options.allow_unverified_engine)
+    inherited = tuple(shell_findings(spec, engine.facts_version, os.environ))
     target = _load(spec.model.id, spec.model.revision, ("model", "id"), source, options.model_config, "--model-config")
     draft = _draft(spec, source, options)
     model = model_of({**target.data, **spec.model.hf_overrides}, engine.facts_version)
@@ -75,25 +67,21 @@ def compile_request(source: SpecSource, options: Options) -> CompileRequest:
         model_input=_input(target),
         draft_input=_input(draft) if draft else None,
         allow_code=options.allow_code,
-        found=(*parsed.diagnostics, *findings),
+        with_stock=options.with_stock,
+        found=(*parsed.diagnostics, *findings, *inherited),
     )
 
 
-def _further(spec: ServingSpec | None, source: SpecSource, options: Options) -> tuple[Diagnostic, ...]:
-    """What the later rules say about the values that were accepted, so that all faults show in one run."""
-    from servespec.compiler.pipeline import spec_findings
-
-    if spec is None:
-        return ()
-    version = spec.engine.version if spec.engine.version in versions() else versions()[-1]
-    return spec_findings(spec, source, table(version), allow_code=options.allow_code)
-
-
-def spec_diagnostics(source: SpecSource, *, allow_code: bool) -> tuple[Diagnostic, ...]:
-    """Everything that `validate` can say: no model facts, no network, no machine."""
-    parsed = parse_spec(source)
-    options = Options(allow_code=allow_code)
-    return (*parsed.diagnostics, *_further(parsed.spec, source, options))
+def shell_findings(spec: ServingSpec, version: str, environ: Mapping[str, str]) -> Iterator[Diagnostic]:
+    """Variables of the shell that would change the plan and that the spec does not set."""
+    engine = table(version)
+    for name in sorted(environ):
+        variable = engine.variable(name) if name.startswith(_ENGINE_PREFIX) else None
+        if variable is None or variable.plan_relevant is False or name in spec.engine.env:
+            continue
+        home = VARIABLE_HOMES.get(name, f"engine.env.{name}")
+        message = f"the shell sets `{name}`, which changes the plan"
+        yield rules.R007.at(Place("the environment"), message, f"unset it, or write `{home}` in the spec")
 
 
 # Device
@@ -231,12 +219,6 @@ def _load(
             option=option,
         )
     )
-
-
-def base_folder(source: SpecSource) -> Path:
-    """The spec's own folder, which relative paths start from; the current one for standard input."""
-    path = Path(source.name)
-    return path.parent if path.is_file() else Path()
 
 
 def _input(config: ModelConfig) -> Mapping[str, str | None]:

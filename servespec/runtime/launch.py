@@ -52,6 +52,7 @@ class LaunchCommand:
     """What to start and where it will answer.
 
     ``env`` is added to the environment of this process, less its plan-relevant variables and ``withheld``.
+    ``folder`` is where relative paths of the command start, None for the current one.
     ``headless`` is a node without an API server: it never answers and is served until it ends.
     """
 
@@ -60,6 +61,7 @@ class LaunchCommand:
     host: str
     port: int
     log_path: Path
+    folder: Path | None = None
     tls: bool = False
     headless: bool = False
     withheld: frozenset[str] = frozenset()
@@ -151,6 +153,7 @@ def _start_keeper(command: LaunchCommand, environment: Mapping[str, str], log: i
         stdout=keeper_writes,
         stderr=log,
         env=environment,
+        cwd=command.folder,
         start_new_session=True,
     )
     for fd in (keeper_reads, keeper_writes, log):

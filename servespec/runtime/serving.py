@@ -14,6 +14,7 @@ from servespec.diagnostics import Diagnostic, SpecError
 from servespec.runtime.config_rules import R010
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.probe import hardware_problem
+from servespec.runtime.spec_file import base_folder
 from servespec.runtime.supervise import OnEvent, Outcome, Task, serve
 
 _STATE_FOLDER = Path("servespec")
@@ -43,7 +44,8 @@ def serving_of(plan: Plan, folder: Path | None) -> Serving:
         env=plan.lowered.env,
         host=spec.serve.host,
         port=spec.serve.port,
-        log_path=where / "engine.log",
+        log_path=(where / "engine.log").absolute(),
+        folder=base_folder(plan.resolution.request.source),
     )
     return Serving(command=command, folder=where, ready_timeout_seconds=float(spec.serve.ready_timeout_seconds))
 
@@ -70,10 +72,13 @@ def run(plan: Plan, serving: Serving, on_event: OnEvent, task: Task | None = Non
 
 
 def program_path(argv: Sequence[str]) -> tuple[str, ...]:
-    """`vllm` and `python` as programs of this environment, so that no other installation is picked up."""
+    """`vllm` and `python` as programs of this environment, so that no other installation is picked up.
+
+    -P keeps the current folder off the import path: a spec may lie in a folder that somebody else filled.
+    """
     if argv[0] == "python":
-        return (sys.executable, *argv[1:])
-    return (sys.executable, "-m", "vllm.entrypoints.cli.main", *argv[1:])
+        return (sys.executable, "-P", *argv[1:])
+    return (sys.executable, "-P", "-m", "vllm.entrypoints.cli.main", *argv[1:])
 
 
 def _new_folder(model: str) -> Path:

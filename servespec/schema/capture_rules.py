@@ -122,7 +122,7 @@ def _budgeted_tokens(written: Written, requests: int) -> Iterator[int]:
 
 
 def _deprecated(written: Written) -> Iterator[Diagnostic]:
-    if written.set_fields(NEW_FIELDS):
+    if written.set_fields(NEW_FIELDS) or written.sizes(LEGACY_SIZES) == ():
         return
     for legacy in written.set_fields(LEGACY_FIELDS):
         message = f"`{legacy}` sizes prefill and decode together, in tokens"

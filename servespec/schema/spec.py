@@ -1,7 +1,8 @@
 """The spec file, version 1: what may be written, as pydantic models.
 
 A field that is absent stays None here; resolution fills it in and remembers who did.  The docstring under a field is
-its published description: meaning, unit, default per GPU, and where the rule comes from.
+its published description: meaning, unit, default per GPU, and where the rule comes from; ``field_docs`` reads them,
+and only when something is published, because reading them at every start would cost more than checking a spec.
 
 Sections marked *open* take every field of the engine's own config classes too, by the engine's names; those are
 checked against the generated table of the named engine version, not here.
@@ -35,7 +36,7 @@ ENGINE_METHODS = (
 class Section(BaseModel):
     """A part of the spec. Unknown keys are errors; nothing is coerced beyond what a field says."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, strict=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, defer_build=True)
 
     engine_configs: ClassVar[tuple[str, ...]] = ()
     """Names of the engine's config classes whose fields an open section also takes."""
@@ -44,7 +45,7 @@ class Section(BaseModel):
 class OpenSection(Section):
     """A section that also takes the fields of the engine's config classes, by the engine's names."""
 
-    model_config = ConfigDict(extra="allow", frozen=True, use_attribute_docstrings=True, strict=True)
+    model_config = ConfigDict(extra="allow", frozen=True, strict=True, defer_build=True)
 
     @property
     def engine_fields(self) -> dict[str, Any]:
@@ -53,7 +54,7 @@ class OpenSection(Section):
 
 
 class ModelSection(OpenSection):
-    """The target model: what the engine loads. Open to the engine's ModelConfig and LoadConfig."""
+    """The target model: what the engine loads. Open to the engine's ModelConfig, LoadConfig and MultiModalConfig."""
 
     engine_configs: ClassVar[tuple[str, ...]] = ("ModelConfig", "LoadConfig", "MultiModalConfig")
 
@@ -91,7 +92,7 @@ class HardwareSection(Section):
     """The machine to plan for. Planning never looks at the machine it runs on."""
 
     gpu: Annotated[str | DeviceFile, BeforeValidator(device_name)] = Field(examples=["h200", "gb200", "cpu"])
-    """A name of the device table (`servespec explain hardware.gpu` lists them), `cpu`, or `{device: FILE}`."""
+    """A name of the device table (docs/reference/devices.md), `cpu`, or `{device: FILE}`."""
     count: PositiveCount = 1
     """GPUs of one launch, over all its nodes."""
 
@@ -220,9 +221,9 @@ class CompilationSection(OpenSection):
     max_decode_cudagraph_capture_tokens: TokenBudget | None = Field(default=None, examples=[4096, "unlimited"])
     """Budget of one decode graph, in tokens: captured only while n * q fits. `unlimited` sets none. Default: 4096 on
     compute capability 10.x, none elsewhere. Adaptive verification is exempt."""
-    cudagraph_capture_sizes: CaptureSizes | None = Field(default=None, deprecated=True)
+    cudagraph_capture_sizes: CaptureSizes | None = Field(default=None, json_schema_extra={"deprecated": True})
     """Legacy, in tokens: one list for prefill and decode together. Never beside the five fields above."""
-    max_cudagraph_capture_size: PositiveCount | None = Field(default=None, deprecated=True)
+    max_cudagraph_capture_size: PositiveCount | None = Field(default=None, json_schema_extra={"deprecated": True})
     """Legacy, in tokens: one cap for prefill and decode together. Never beside the five fields above."""
     breakable_cudagraph: bool | Literal["auto"] = "auto"
     """Piecewise graphs without torch.compile (VLLM_USE_BREAKABLE_CUDAGRAPH). Default: on for the architectures that
@@ -230,7 +231,7 @@ class CompilationSection(OpenSection):
 
 
 class MemorySection(OpenSection):
-    """Memory budgets. Open to the engine's CacheConfig and OffloadConfig."""
+    """Memory budgets. Open to the engine's CacheConfig, OffloadConfig and MambaConfig."""
 
     engine_configs: ClassVar[tuple[str, ...]] = ("CacheConfig", "OffloadConfig", "MambaConfig")
 
@@ -290,6 +291,10 @@ class ServeSection(Section):
     """How long a start may take, in seconds."""
 
 
+_OPTIONAL = BeforeValidator(empty_if_null)
+"""Of a section: absent and null both mean that nothing is written."""
+
+
 class ServingSpec(Section):
     """One serving spec: a model, a machine, and how the first is served on the second."""
 
@@ -297,19 +302,21 @@ class ServingSpec(Section):
     """Version of the spec format."""
     model: ModelSection
     hardware: HardwareSection
-    parallel: Annotated[ParallelSection, BeforeValidator(empty_if_null)] = ParallelSection()
-    attention: Annotated[AttentionSection, BeforeValidator(empty_if_null)] = AttentionSection()
-    scheduler: Annotated[SchedulerSection, BeforeValidator(empty_if_null)] = SchedulerSection()
+    parallel: Annotated[ParallelSection, _OPTIONAL] = Field(default_factory=ParallelSection)
+    attention: Annotated[AttentionSection, _OPTIONAL] = Field(default_factory=AttentionSection)
+    scheduler: Annotated[SchedulerSection, _OPTIONAL] = Field(default_factory=SchedulerSection)
     speculative: SpeculativeSection | None = None
     lora: LoraSection | None = None
     performance_mode: PerformanceModeName | None = None
     """`interactivity` captures every small size, `throughput` doubles the default limits. Default: `balanced`."""
     optimization_level: Annotated[int, Field(ge=0, le=3)] | None = None
     """The engine's -O level: 0 no graphs, 1 PIECEWISE, 2 and 3 FULL_AND_PIECEWISE. Default: 2."""
-    remedies: Annotated[RemediesSection, BeforeValidator(empty_if_null)] = RemediesSection()
-    compilation: Annotated[CompilationSection, BeforeValidator(empty_if_null)] = CompilationSection()
-    memory: Annotated[MemorySection, BeforeValidator(empty_if_null)] = MemorySection()
-    kernel: Annotated[KernelSection, BeforeValidator(empty_if_null)] = KernelSection()
+    remedies: Annotated[RemediesSection, _OPTIONAL] = Field(default_factory=RemediesSection)
+    compilation: Annotated[CompilationSection, BeforeValidator(empty_if_null)] = Field(
+        default_factory=CompilationSection
+    )
+    memory: Annotated[MemorySection, _OPTIONAL] = Field(default_factory=MemorySection)
+    kernel: Annotated[KernelSection, _OPTIONAL] = Field(default_factory=KernelSection)
     kv_transfer: KvTransferSection | None = None
-    engine: Annotated[EngineSection, BeforeValidator(empty_if_null)] = EngineSection()
-    serve: Annotated[ServeSection, BeforeValidator(empty_if_null)] = ServeSection()
+    engine: Annotated[EngineSection, _OPTIONAL] = Field(default_factory=EngineSection)
+    serve: Annotated[ServeSection, _OPTIONAL] = Field(default_factory=ServeSection)

@@ -97,4 +97,5 @@ def _draft_parallel(spec: ServingSpec, section: SpeculativeSection, source: Spec
     if type(draft) is int and draft not in (1, target):
         place = source.place_of(("speculative", "draft_tensor_parallel_size"))
         related = [Related(f"the target has `{target}`", source.place_of(("parallel", "tensor_parallel_size")))]
-        yield rules.S221.at(place, f"the draft has `{draft}` tensor-parallel ranks", f"write 1 or {target}", related)
+        help_text = "write 1" if target == 1 else f"write 1 or {target}"
+        yield rules.S221.at(place, f"the draft has `{draft}` tensor-parallel ranks", help_text, related)

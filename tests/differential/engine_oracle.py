@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tests.differential.lifting import Taken
 from tests.differential.stand_ins import (
@@ -32,6 +32,8 @@ from tests.differential.stand_ins import (
     vllm_config,
 )
 
+T = TypeVar("T")
+
 VERSIONS = ("0.33.0", "0.32.0")
 
 SM90 = Machine(capability=(9, 0))
@@ -41,9 +43,10 @@ SM100 = Machine(capability=(10, 0))
 def engine_root(version: str) -> Path | None:
     """The folder that holds the package ``vllm`` of ``version`` as text, or None.
 
-    ``$SERVESPEC_ENGINES`` (default ``.engines``) is searched for ``vllm-VERSION``.
+    ``$SERVESPEC_ENGINES`` (default: ``.engines`` of the repository) is searched for ``vllm-VERSION``.
     """
-    root = Path(os.environ.get("SERVESPEC_ENGINES", ".engines")).resolve() / f"vllm-{version}"
+    base = os.environ.get("SERVESPEC_ENGINES") or Path(__file__).parents[2] / ".engines"
+    root = Path(base).resolve() / f"vllm-{version}"
     return root if (root / "vllm" / "config" / "vllm.py").is_file() else None
 
 
@@ -695,7 +698,7 @@ def _drafting(lifted: Engine, num_speculative_tokens: int, schedule: Schedule | 
     return speculative(lifted, Speculation(num_speculative_tokens=num_speculative_tokens, schedule=schedule))
 
 
-def _or_refusal(answer: Callable[[], Any]) -> Any:
+def _or_refusal(answer: Callable[[], T]) -> T | Refusal:
     try:
         return answer()
     except (ValueError, AssertionError, NotImplementedError) as error:

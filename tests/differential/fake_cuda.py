@@ -88,7 +88,7 @@ def install(capability: tuple[int, int], name: str, memory_bytes: int, device_co
 def _replace_compiled_modules() -> None:
     import torch
 
-    sys.modules.update(dict.fromkeys(("torchvision", "torchaudio", "torchcodec")))
+    sys.modules.update(dict.fromkeys(("torchvision", "torchaudio", "torchcodec")))  # type: ignore[arg-type]
     for module in _COMPILED:
         unbuilt = _Unbuilt(f"vllm.{module}")
         unbuilt.__path__ = []

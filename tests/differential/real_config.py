@@ -16,7 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import fake_cuda  # a sibling: this file is run as a program
+import fake_cuda  # type: ignore[import-not-found]  # a sibling: this file is run as a program
 
 _BREAKABLE = "VLLM_USE_BREAKABLE_CUDAGRAPH"
 

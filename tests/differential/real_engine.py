@@ -23,7 +23,7 @@ from typing import Any
 from unittest import mock
 
 # Multimodal packages that a CPU installation may lack or carry for another build of torch; not needed here.
-sys.modules.update(dict.fromkeys(("torchvision", "torchaudio", "torchcodec")))
+sys.modules.update(dict.fromkeys(("torchvision", "torchaudio", "torchcodec")))  # type: ignore[arg-type]
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -31,7 +31,12 @@ every_root = pytest.mark.parametrize(
     oracle.available_roots() or [pytest.param(None, marks=pytest.mark.skip(reason="no engine under .engines"))],
     ids=lambda root: root.name if root else "none",
 )
-many = settings(max_examples=500, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(
+    max_examples=500,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining a failure takes minutes
+)
 several = settings(many, max_examples=200)
 
 MODES = [mode.value for mode in CudaGraphMode]
@@ -244,7 +249,7 @@ def test_the_targets_dispatch(root: Path, config: Config, settings: dict[str, An
     sizes = engine_sizes(root, config)
     engine = engine_target(root, config, settings, sizes)
     ours = engine_dispatcher(our_target(config, settings, sizes))
-    batches = data.draw(st.lists(batches_of(config, settings), min_size=20, max_size=40))
+    batches = data.draw(st.lists(batches_of(config, settings), min_size=10, max_size=20))
 
     assert [replayed(ours.dispatch(batch)) for batch in batches] == [
         graph_or_none(

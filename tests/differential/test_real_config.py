@@ -24,6 +24,7 @@ MACHINES = {
     "h200": Machine(capability=(9, 0), name="NVIDIA H200", memory_bytes=150_110_011_392),
     "gb200": Machine(capability=(10, 0), name="NVIDIA GB200", memory_bytes=198_642_237_440),
 }
+MAX_MODEL_LEN = 32768
 SMALL = {
     "hidden_size": 1024,
     "intermediate_size": 3072,
@@ -32,7 +33,7 @@ SMALL = {
     "num_key_value_heads": 8,
     "head_dim": 128,
     "vocab_size": 151936,
-    "max_position_embeddings": 32768,
+    "max_position_embeddings": MAX_MODEL_LEN,
     "torch_dtype": "bfloat16",
     "hidden_act": "silu",
 }
@@ -92,7 +93,10 @@ def real_answers(root: Path, machine: str) -> Any:
     return resolve_real(root, MACHINES[machine], list(CASES.values()))
 
 
-@pytest.fixture(params=[(root, machine) for root in oracle.available_roots() for machine in MACHINES], ids=str)
+@pytest.fixture(
+    params=[(root, machine) for root in oracle.available_roots() for machine in MACHINES],
+    ids=lambda pair: f"{pair[0].name}-{pair[1]}",
+)
 def resolved(request: pytest.FixtureRequest) -> tuple[Path, str, dict[str, Any]]:
     root, machine = request.param
     answers = real_answers(root, machine)
@@ -104,7 +108,7 @@ def lifted_batch(root: Path, machine: str, args: dict[str, Any]) -> oracle.Batch
     return oracle.batch_defaults(
         root,
         MACHINES[machine],
-        max_model_len=SMALL["max_position_embeddings"],
+        max_model_len=MAX_MODEL_LEN,
         max_num_seqs=args.get("max_num_seqs"),
         max_num_batched_tokens=args.get("max_num_batched_tokens"),
         performance_mode=args.get("performance_mode", "balanced"),

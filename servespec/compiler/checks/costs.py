@@ -60,11 +60,11 @@ def _crosses_token_step(subject: Findable) -> Iterator[Diagnostic]:
 
 def _crosses(covered: DecodeRange) -> bool:
     """Whether a batch of the range lies below a power of two of at least 512 tokens that its graph exceeds."""
-    if covered.ran is not Ran.FULL or covered.padded_to_tokens is None:
+    if covered.ran is not Ran.FULL or covered.padded_to_tokens is None or covered.padded_to_tokens <= 512:
         return False
     step = 1 << (covered.padded_to_tokens - 1).bit_length() - 1
     first = covered.from_requests * covered.query_len
-    return step >= 512 and first <= step < covered.padded_to_tokens
+    return first <= step < covered.padded_to_tokens
 
 
 def _indexer_padding(subject: Findable) -> Iterator[Diagnostic]:

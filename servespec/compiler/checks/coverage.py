@@ -7,6 +7,7 @@ from servespec.compiler.checks.subject import Check, Findable, sizing_place
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
 from servespec.compiler.graphs.shape import Routine, Runner
+from servespec.compiler.graphs.split import DEFAULT_PREFILL_CAP_TOKENS
 from servespec.compiler.lower import Lowering
 from servespec.diagnostics import Diagnostic
 
@@ -63,7 +64,18 @@ def _draft_eager(subject: Findable) -> Iterator[Diagnostic]:
 def _cover_drafts(subject: Findable, routine: Routine, eager: DecodeRange) -> str:
     if routine is Routine.LATER_STEPS and subject.lowering is Lowering.LEGACY:
         return f"add `{eager.to_requests}` tokens to the list, or use `engine.lowering: extension`"
+    if routine is Routine.BLOCK and _ends_at_recorded_maximum(subject, eager):
+        tokens = eager.to_requests * eager.query_len
+        return f"write `max_prefill_cudagraph_capture_tokens: {tokens}`, which bounds the drafter too"
     return _cover(subject, eager)
+
+
+def _ends_at_recorded_maximum(subject: Findable, eager: DecodeRange) -> bool:
+    """Whether the target's own graphs reach as far as the range, within the budget: then only the recorded maximum
+    can have cut a block drafter's."""
+    budget, tokens = _budget_of(subject), eager.to_requests * eager.query_len
+    reach = max((s.requests or 0 for s in subject.shapes if s.routine is Routine.UNIFORM_DECODE), default=0)
+    return not subject.fields.legacy and reach >= eager.to_requests and (budget is None or tokens <= budget)
 
 
 def _step_budget(subject: Findable) -> Iterator[Diagnostic]:
@@ -87,15 +99,25 @@ def _prefill_eager(subject: Findable) -> Iterator[Diagnostic]:
         return
     first, last = eager[0].from_tokens, eager[-1].to_tokens
     cap = subject.fields.prefill_cap_tokens
-    sizes = subject.fields.prefill_sizes_tokens
-    explicit = cap is not None or sizes is not None
+    explicit = cap is not None or subject.fields.prefill_sizes_tokens is not None
     message = f"steps of {first} to {last} tokens with a prefill in them run eagerly"
-    help_text = f"write `max_prefill_cudagraph_capture_tokens: {min(last, 8192)}` to cover more of them"
     if explicit:
         name = "max_prefill_cudagraph_capture_tokens" if cap is not None else "prefill_cudagraph_capture_token_sizes"
-        yield rules.P107.at(subject.place("compilation", name), message, help_text)
+        yield rules.P107.at(subject.place("compilation", name), message, _cover_prefill(subject, first, last))
     else:
-        yield rules.P106.at(subject.place("scheduler", "max_num_batched_tokens"), message, help_text)
+        place = subject.place("scheduler", "max_num_batched_tokens")
+        yield rules.P106.at(place, message, _cover_prefill(subject, first, last))
+
+
+def _cover_prefill(subject: Findable, first: int, last: int) -> str:
+    """8192 tokens covered more steps without a loss wherever it was measured; beyond, memory is the price."""
+    if subject.fields.prefill_sizes_tokens is not None:
+        return f"add `{last}` to `prefill_cudagraph_capture_token_sizes`"
+    instead = "for the legacy fields, " if subject.fields.legacy else ""
+    if first > DEFAULT_PREFILL_CAP_TOKENS:
+        return f"write {instead}`max_prefill_cudagraph_capture_tokens: {last}`, for more memory"
+    reach = min(last, DEFAULT_PREFILL_CAP_TOKENS)
+    return f"write {instead}`max_prefill_cudagraph_capture_tokens: {reach}` to cover more of them"
 
 
 CHECKS: tuple[Check, ...] = (

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from servespec.compiler import plan_rules as rules
-from servespec.compiler.checks.subject import Check, Findable, sizing_place
+from servespec.compiler.checks.subject import Check, Findable, sizing_place, with_extension
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine
 from servespec.diagnostics import Diagnostic
@@ -19,9 +19,8 @@ def _dead_tiers(subject: Findable) -> Iterator[Diagnostic]:
     if dead:
         always = f"the block is always q = {frame.drafter.query_len}"
         message = f"{len(dead)} drafter graphs of other tiers can never be replayed: {always}"
-        yield rules.P104.at(
-            subject.place("speculative", "dynamic"), message, "`engine.lowering: extension` leaves them out"
-        )
+        help_text = with_extension(subject, "leaves them out")
+        yield rules.P104.at(subject.place("speculative", "dynamic"), message, help_text)
 
 
 def _dead_verification_sizes(subject: Findable) -> Iterator[Diagnostic]:
@@ -63,7 +62,7 @@ def _verification_gaps(subject: Findable) -> Iterator[Diagnostic]:
     if gaps:
         shown = ", ".join(f"{a} to {b}" for a, b in gaps[:4])
         message = f"nothing is captured between {shown} tokens"
-        yield rules.P113.at(sizing_place(subject), message, "`engine.lowering: extension` has a dense grid for it")
+        yield rules.P113.at(sizing_place(subject), message, with_extension(subject, "has a dense grid for it"))
 
 
 CHECKS: tuple[Check, ...] = (

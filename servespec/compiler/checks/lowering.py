@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from servespec.compiler import plan_rules as rules
-from servespec.compiler.checks.subject import Check, Findable, sizing_place
+from servespec.compiler.checks.subject import Check, Findable, sizing_place, with_extension
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.coverage import Ran
 from servespec.compiler.graphs.dispatch import split_dispatcher, uniform_batch
@@ -34,7 +34,7 @@ def _ladder_misses(subject: Findable) -> Iterator[Diagnostic]:
     if missed:
         first, last = missed[0], missed[-1]
         message = f"{len(missed)} batch sizes between {first} and {last} requests miss their FULL graph"
-        help_text = "choose tiers whose K + 1 divide each other, or `engine.lowering: extension`"
+        help_text = with_extension(subject, "finds them") or "choose tiers whose K + 1 divide each other"
         yield rules.P115.at(subject.place("speculative", "dynamic"), message, help_text)
 
 
@@ -58,7 +58,7 @@ def _lowering_differs(subject: Findable) -> Iterator[Diagnostic]:
     if differences:
         message = f"under the legacy list {'; '.join(differences)}"
         place = subject.place("engine", "lowering")
-        yield rules.P116.at(place, message, "`engine.lowering: extension` captures what the fields ask for")
+        yield rules.P116.at(place, message, with_extension(subject, "captures what the fields ask for"))
 
 
 def row_differences(asked: Sequence[Row], got: Sequence[Row]) -> list[str]:

@@ -79,7 +79,7 @@ def _backend_ambiguous(subject: Findable) -> Iterator[Diagnostic]:
     if len(candidates) < 2:
         return
     outcomes = "; ".join(
-        f"`{c.backend}` (graphs: {c.cg_support.name}){f' if {c.condition}' if c.condition else ''}" for c in candidates
+        f"`{c.backend}` (graphs: {c.cg_support.name}){f' {c.condition}' if c.condition else ''}" for c in candidates
     )
     message = f"the engine would take {outcomes}"
     help_text = f"the plan assumes and pins `{candidates[0].backend}`; name another under `attention.backend`"

@@ -42,6 +42,12 @@ class Findable:
         return rows_of(self.shapes)
 
 
+def with_extension(subject: Findable, does: str) -> str:
+    """A help that points to the extension, empty where this engine and runner cannot take one."""
+    possible = subject.resolution.engine.has_extension_hook and subject.resolution.complete
+    return f"`engine.lowering: extension` {does}" if possible else ""
+
+
 Check = Callable[[Findable], Iterator[Diagnostic]]
 
 

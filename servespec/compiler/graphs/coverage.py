@@ -10,7 +10,7 @@ from enum import StrEnum
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.dispatch import Batch, Dispatcher, uniform_batch
 from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of
-from servespec.compiler.graphs.shape import Routine, Runner, Shape
+from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens
 from servespec.units import Requests, Tokens, TokensPerRequest
 
 DispatcherOf = Callable[[Iterable[Shape]], Dispatcher]
@@ -89,14 +89,16 @@ def coverage_of(
     ``verify_limit_tokens`` is the engine's bound on a verification step under adaptive verification.
     """
     target, *drafters = managers_of(frame)
-    target_dispatcher = dispatcher_of(_own(target, shapes))
-    decode = list(_target_decode(frame, target, target_dispatcher, verify_limit_tokens))
+    target_shapes = _own(target, shapes)
+    dispatcher = dispatcher_of(target_shapes)
+    decode = list(_ranges(_target_steps(frame, target, target_shapes, verify_limit_tokens), dispatcher))
     for manager in drafters:
-        decode += _drafter_decode(frame, manager, dispatcher_of(_own(manager, shapes)))
+        own = _own(manager, shapes)
+        decode += _ranges(_drafter_steps(frame, manager, own), dispatcher_of(own))
     return Coverage(
         decode=tuple(decode),
-        prefill=tuple(_prefill(frame, _own(target, shapes), target_dispatcher)),
-        mixed=tuple(_mixed_steps(frame, target_dispatcher)),
+        prefill=tuple(_prefill(frame, target_shapes, dispatcher)),
+        mixed=tuple(_mixed_steps(frame, dispatcher)),
     )
 
 
@@ -105,16 +107,32 @@ def _own(manager: Manager, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
     return tuple(s for s in shapes if s.runner is manager.runner and s.routine in routines)
 
 
-def _target_decode(
-    frame: GraphFrame, manager: Manager, dispatcher: Dispatcher, verify_limit_tokens: Tokens | None
-) -> Iterator[DecodeRange]:
+@dataclass(frozen=True, slots=True)
+class _Steps:
+    """The decode steps of one manager: the batch for each number of requests, None where it does not run.
+
+    ``edges`` are the numbers of requests after which dispatch may change; between two of them it does not, so that
+    one look is enough.
+    """
+
+    frame: GraphFrame
+    manager: Manager
+    batch_of: Callable[[Requests], Batch | None]
+    edges: tuple[Requests, ...]
+
+
+def _target_steps(
+    frame: GraphFrame, manager: Manager, shapes: Sequence[Shape], verify_limit_tokens: Tokens | None
+) -> _Steps:
     def batch(requests: Requests) -> Batch:
         query_len = TokensPerRequest(1 + frame.k_of(requests))
         if manager.varlen:
             return _verification_batch(requests, query_len, verify_limit_tokens)
         return uniform_batch(requests, query_len)
 
-    return _ranges(frame, manager, dispatcher, batch)
+    query_lens = {*manager.reach} if verify_limit_tokens is None else {*manager.reach, TokensPerRequest(1)}
+    limits = () if verify_limit_tokens is None else (verify_limit_tokens,)
+    return _Steps(frame, manager, batch, _edges(frame, shapes, query_lens, limits))
 
 
 def _verification_batch(requests: Requests, query_len: TokensPerRequest, limit: Tokens | None) -> Batch:
@@ -125,7 +143,7 @@ def _verification_batch(requests: Requests, query_len: TokensPerRequest, limit: 
     return Batch(requests=requests, tokens=Tokens(tokens), max_query_len=query_len)
 
 
-def _drafter_decode(frame: GraphFrame, manager: Manager, dispatcher: Dispatcher) -> Iterator[DecodeRange]:
+def _drafter_steps(frame: GraphFrame, manager: Manager, shapes: Sequence[Shape]) -> _Steps:
     def batch(requests: Requests) -> Batch | None:
         k = frame.k_of(requests)
         if k == 0 or (manager.decode is Routine.LATER_STEPS and k < 2):
@@ -134,32 +152,39 @@ def _drafter_decode(frame: GraphFrame, manager: Manager, dispatcher: Dispatcher)
             return uniform_batch(requests, manager.query_len, draft_steps=k)
         return uniform_batch(requests, TokensPerRequest(1 + k))
 
-    return _ranges(frame, manager, dispatcher, batch)
+    return _Steps(frame, manager, batch, _edges(frame, shapes, {*manager.reach, manager.query_len}, ()))
 
 
-def _ranges(
+def _edges(
     frame: GraphFrame,
-    manager: Manager,
-    dispatcher: Dispatcher,
-    batch_of: Callable[[Requests], Batch | None],
-) -> Iterator[DecodeRange]:
+    shapes: Sequence[Shape],
+    query_lens: set[TokensPerRequest],
+    limits_tokens: tuple[Tokens, ...],
+) -> tuple[Requests, ...]:
+    """Where a token count, a request bound, a tier or the step budget ends, in requests, up to max_num_seqs."""
+    tokens = {*union_tokens(shapes), frame.max_num_batched_tokens, *limits_tokens}
+    edges = {count // query_len for count in tokens for query_len in query_lens}
+    edges.update(shape.requests for shape in shapes if shape.requests is not None)
+    edges.update(tier.to_requests for tier in frame.tiers)
+    edges.add(frame.max_num_seqs)
+    return tuple(Requests(n) for n in sorted(edges) if 1 <= n <= frame.max_num_seqs)
+
+
+def _ranges(steps: _Steps, dispatcher: Dispatcher) -> Iterator[DecodeRange]:
     """One range for each run of batch sizes that dispatch alike; sizes without a batch are left out."""
-    start: Requests | None = None
-    before: tuple[object, ...] | None = None
-    row: DecodeRange | None = None
-    for n in range(1, frame.max_num_seqs + 1):
-        requests = Requests(n)
-        batch = batch_of(requests)
-        current = None if batch is None else _run(frame, batch, dispatcher)
-        if current != before and row is not None:
-            yield row
-            row = None
-        if current is not None and batch is not None:
-            start = requests if current != before or start is None else start
-            row = _decode_range(manager, start, requests, current)
-        before = current
-    if row is not None:
-        yield row
+    first = Requests(1)
+    held: tuple[Requests, _Run] | None = None
+    for last in steps.edges:
+        batch = steps.batch_of(first)
+        run = None if batch is None else _run(steps.frame, batch, dispatcher)
+        if held is not None and held[1] != run:
+            yield _decode_range(steps.manager, held[0], Requests(first - 1), held[1])
+            held = None
+        if run is not None and held is None:
+            held = (first, run)
+        first = Requests(last + 1)
+    if held is not None:
+        yield _decode_range(steps.manager, held[0], steps.frame.max_num_seqs, held[1])
 
 
 _Run = tuple[Ran, TokensPerRequest, Shape | None]

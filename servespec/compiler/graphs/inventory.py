@@ -93,6 +93,8 @@ def _microbatch_twin(shape: Shape, rule: Microbatching | None) -> Iterator[Shape
     """
     if rule is None or shape.mode is not CudaGraphMode.FULL or shape.requests is None:
         return
+    if shape.max_query_len is not None:
+        return
     query_len, remainder = divmod(shape.tokens, shape.requests)
     if remainder or shape.query_len not in (None, query_len):
         return

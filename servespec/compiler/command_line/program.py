@@ -1,0 +1,129 @@
+"""Which program a command line starts, and what stands before it: variables, wrappers, a container."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from servespec.compiler import command_rules as rules
+from servespec.compiler.command_line.word import COMMAND_LINE, Word, quoted
+from servespec.diagnostics import Diagnostic, Place, SpecError
+
+_API_SERVER = "vllm.entrypoints.openai.api_server"
+_CLI = "vllm.entrypoints.cli.main"
+_PYTHON = re.compile(r"python[0-9.]*")
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_CONTAINER_PROGRAMS = ("docker", "podman", "nerdctl")
+_IMAGE = re.compile(r"(?:[\w.-]+(?::\d+)?/)+vllm[\w.-]*(?::[\w.-]+)?(?:@sha256:[0-9a-f]+)?")
+_ENV_OPTION = re.compile(r"(?:-e|--env)=?")
+
+
+class Entry(Enum):
+    """How the engine's parser is reached; the two read the model and a config file differently."""
+
+    SERVE = auto()
+    API_SERVER = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """``variables`` are set for it, in the order written; ``arguments`` is what it is told."""
+
+    entry: Entry
+    variables: tuple[tuple[Word, str, str], ...]
+    arguments: tuple[Word, ...]
+    findings: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """The program's words are ``first`` to ``rest``, without ``rest``."""
+
+    entry: Entry
+    first: int
+    rest: int
+
+
+def read_program(words: Sequence[str]) -> Program:
+    """The first program in ``words`` that serves; SpecError where none does."""
+    found = _find(list(words))
+    if found is None:
+        raise SpecError([_no_server(words)])
+    numbered = [Word(text, Place(COMMAND_LINE), number) for number, text in enumerate(words, 1)]
+    before, arguments = numbered[: found.first], numbered[found.rest :]
+    contained = any(_base(word.text) in _CONTAINER_PROGRAMS for word in before)
+    return Program(
+        entry=found.entry,
+        variables=tuple(_variables(before, contained)),
+        arguments=tuple(arguments),
+        findings=tuple(_wrappers(before, contained)),
+    )
+
+
+def _find(words: list[str]) -> _Found | None:
+    for at, word in enumerate(words):
+        if _base(word) == "vllm" and words[at + 1 : at + 2] == ["serve"]:
+            return _Found(Entry.SERVE, at, at + 2)
+        if _PYTHON.fullmatch(_base(word)):
+            found = _python_module(words, at)
+            if found is not None:
+                return found
+    return _image(words)
+
+
+def _python_module(words: list[str], at: int) -> _Found | None:
+    after = at + 1
+    while after < len(words) and words[after].startswith("-") and words[after] != "-m":
+        after += 1
+    if words[after : after + 2] == ["-m", _API_SERVER]:
+        return _Found(Entry.API_SERVER, at, after + 2)
+    if words[after : after + 3] == ["-m", _CLI, "serve"]:
+        return _Found(Entry.SERVE, at, after + 3)
+    return None
+
+
+def _image(words: list[str]) -> _Found | None:
+    """A container of the engine's own image; its entry point is `vllm serve`."""
+    if not words or not any(_base(word) in _CONTAINER_PROGRAMS for word in words):
+        return None
+    images = (at for at, word in enumerate(words) if _IMAGE.fullmatch(word))
+    at = next(images, None)
+    return None if at is None else _Found(Entry.SERVE, at, at + 1)
+
+
+def _base(word: str) -> str:
+    return word.rpartition("/")[2]
+
+
+def _no_server(words: Sequence[str]) -> Diagnostic:
+    place, help_text = Place(COMMAND_LINE), "write `servespec plan -- vllm serve MODEL ...`"
+    if not words:
+        return rules.S301.at(place, "the command line is empty", help_text)
+    shown = quoted(" ".join(words[:2]))
+    return rules.S301.at(place, f"{shown} starts no vLLM server", help_text)
+
+
+def _variables(before: Sequence[Word], contained: bool) -> Iterator[tuple[Word, str, str]]:
+    """The assignments; in front of a container only what is given to it."""
+    for at, word in enumerate(before):
+        text = _assignment_in(before, at) if contained else word.text
+        found = _ASSIGNMENT.fullmatch(text)
+        if found:
+            yield word, found[1], found[2]
+
+
+def _assignment_in(before: Sequence[Word], at: int) -> str:
+    """What a container is given as a variable by the word at ``at``, '' where nothing is."""
+    text = before[at].text
+    if at and before[at - 1].text in ("-e", "--env"):
+        return text
+    option = _ENV_OPTION.match(text)
+    return text[option.end() :] if option else ""
+
+
+def _wrappers(before: Sequence[Word], contained: bool) -> Iterator[Diagnostic]:
+    taken = {word.number for word, _, _ in _variables(before, contained)}
+    others = [word for word in before if word.number not in taken and _base(word.text) != "env"]
+    if others:
+        shown = quoted(" ".join(word.text.partition("=")[0] for word in others))
+        yield rules.S317.at(others[0].place, f"{shown} before the program is not carried")

@@ -1,0 +1,121 @@
+"""Reading a whole command line: program, config file, flags, homes."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from servespec.compiler import command_rules as rules
+from servespec.compiler.command_line.carrying import Carried, carried, nested
+from servespec.compiler.command_line.config_file import Reading, with_config_file
+from servespec.compiler.command_line.parser import parse
+from servespec.compiler.command_line.program import Entry, Program, read_program
+from servespec.compiler.command_line.rewriting import normalised, without_dots
+from servespec.compiler.command_line.settings import Setting, settings_of
+from servespec.compiler.command_line.variables import carried_variables
+from servespec.compiler.command_line.word import COMMAND_LINE, Word
+from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.diagnostics import Diagnostic, Place, in_file_order
+from servespec.schema.source import SpecSource
+from servespec.schema.spec import ServingSpec
+
+_MODEL_FLAG = re.compile(r"--model(=.+|$)", re.DOTALL)
+_CONFIG_FLAG = re.compile(r"--config(=.+|$)", re.DOTALL)
+_NAME_FLAG = re.compile(r"--served[-_]model[-_]name(=.+|$)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandLine:
+    """``data`` is a spec without `hardware`; ``leftovers`` is what it does not say, and why."""
+
+    data: dict[str, Any]
+    leftovers: tuple[Diagnostic, ...]
+
+
+def read_command_line(words: Sequence[str], table: EngineTable, config_text: Mapping[str, str]) -> CommandLine:
+    """The spec that says what ``words`` say to the engine of ``table``.
+
+    ``config_text`` holds the text of a `--config` file by its name as written.  Raises SpecError where no word
+    starts a server.
+    """
+    program = read_program(words)
+    found = list(program.findings)
+    flags = read_flags(program, Reading(program.entry, table, config_text), found)
+    taken = [
+        _model(flags, program.entry, table, found),
+        *carried(flags.settings, table, found),
+        *carried_variables(program, table, found),
+    ]
+    return CommandLine(_in_spec_order({"servespec": 1, **nested(taken)}), in_file_order(found))
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """What the engine's own parser makes of a command line: a positional model and the values of flags by name."""
+
+    positional: Word | None
+    settings: Mapping[str, Setting]
+
+
+def read_flags(program: Program, reading: Reading, found: list[Diagnostic]) -> Flags:
+    """The arguments of ``program`` as the engine parses them; what it would stop at or lose goes to ``found``."""
+    arguments = program.arguments
+    if program.entry is Entry.SERVE:
+        arguments = _model_first(arguments, found)
+    arguments = tuple(with_config_file(arguments, reading, found))
+    parsed = parse(without_dots(normalised(arguments), found), reading.table)
+    found += parsed.findings
+    return Flags(parsed.positional, settings_of(parsed.given, reading.table, found))
+
+
+def _model_first(words: tuple[Word, ...], found: list[Diagnostic]) -> tuple[Word, ...]:
+    """The words with `--model NAME` turned into the positional model, as `vllm serve` does.
+
+    Source: vllm/utils/argparse_utils.py: FlexibleArgumentParser.parse_args.
+    """
+    at = next((i for i, word in enumerate(words) if _MODEL_FLAG.match(word.text)), None)
+    if at is None:
+        found += _name_before_model(words)
+        return words
+    joined = words[at].text != "--model"
+    if not joined and at + 1 == len(words):
+        return words
+    model = words[at].saying(words[at].text.removeprefix("--model=")) if joined else words[at + 1]
+    return (model, *words[:at], *words[at + (1 if joined else 2) :])
+
+
+def _name_before_model(words: tuple[Word, ...]) -> list[Diagnostic]:
+    """A served name in front of the model would take the model for a second name, so the engine refuses it."""
+    if not words or not words[0].text.startswith("-") or any(_CONFIG_FLAG.match(word.text) for word in words):
+        return []
+    names = [word for word in words if _NAME_FLAG.match(word.text)]
+    message = "vLLM wants the model before {}"
+    return [rules.S306.at(one.place, message.format(one.flag), "write `vllm serve MODEL ...`") for one in names[:1]]
+
+
+def _model(flags: Flags, entry: Entry, table: EngineTable, found: list[Diagnostic]) -> Carried:
+    """The positional model, else `--model`, else the engine's default."""
+    path, flag, word = ("model", "id"), flags.settings.get("model"), flags.positional
+    if word is not None and entry is Entry.SERVE:
+        return Carried(path, word.text, word.named, word)
+    if word is not None:
+        message = f"the API server's module reads no model from {word.named}"
+        found.append(rules.S313.at(word.place, message, "write `--model` before it"))
+    if flag is not None:
+        return Carried(path, flag.value, flag.word.flag, flag.word)
+    default = table.flag("model")
+    assert default is not None
+    place = Place(COMMAND_LINE)
+    found.append(rules.S314.at(place, f"no model is named, so vLLM serves `{default.default}`", "name the model"))
+    return Carried(path, default.default, "`--model`", Word("--model", place))
+
+
+def _in_spec_order(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: data[name] for name in ServingSpec.model_fields if name in data}
+
+
+def command_line_source(command: CommandLine, gpu: str, count: int) -> SpecSource:
+    """The spec of a command line on a machine of ``count`` devices named ``gpu``; its places name no lines."""
+    data = _in_spec_order({**command.data, "hardware": {"gpu": gpu, "count": count}})
+    return SpecSource(COMMAND_LINE, json.dumps(data, indent=1), data)

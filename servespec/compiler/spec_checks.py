@@ -1,0 +1,33 @@
+"""What can be said of a spec without model facts, network or machine; `validate` is this and nothing more."""
+
+from collections.abc import Iterator
+
+from servespec.compiler import plan_rules
+from servespec.compiler.engine_settings import SettingsCheck, settings_findings, unclassified
+from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.diagnostics import Diagnostic
+from servespec.schema.capture_rules import capture_findings
+from servespec.schema.source import SpecSource
+from servespec.schema.spec import ServingSpec
+from servespec.schema.speculative_rules import speculative_findings
+
+
+def spec_findings(
+    spec: ServingSpec, source: SpecSource, table: EngineTable, *, allow_code: bool
+) -> tuple[Diagnostic, ...]:
+    """Everything that can be said without model facts, network or machine; limits only as far as written."""
+    settings = SettingsCheck(spec, source, table, allow_code)
+    scheduler = spec.scheduler
+    return (
+        *capture_findings(spec, source, scheduler.max_num_seqs, scheduler.max_num_batched_tokens),
+        *speculative_findings(spec, source),
+        *settings_findings(settings),
+        *_incomplete(settings),
+    )
+
+
+def _incomplete(settings: SettingsCheck) -> Iterator[Diagnostic]:
+    for name in unclassified(settings):
+        section = "args" if name in settings.spec.engine.args else "env"
+        place = settings.source.place_of_key(("engine", section, name))
+        yield plan_rules.R115.at(place, f"`{name}` may change the plan in a way that is not modelled")

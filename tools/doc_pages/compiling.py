@@ -1,0 +1,73 @@
+"""Compiling specs for the documentation: in this process, from files and values alone.
+
+Neither the installed engine nor the model cache, the hub or the shell's variables are looked at, so a page is the
+same on every machine.
+"""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from servespec.compiler.engine import engine_of_facts
+from servespec.compiler.facts.devices import DEVICES
+from servespec.compiler.facts.engine_fields import table, versions
+from servespec.compiler.model import Model, model_of
+from servespec.compiler.pipeline import CompileRequest, compile_spec
+from servespec.compiler.plan import Plan
+from servespec.schema.parse import parse_spec
+from servespec.schema.source import SpecSource, read_source
+from servespec.schema.spec import ServingSpec
+
+Config = Mapping[str, Any]
+
+
+def plan_of_values(spec: Mapping[str, Any], target: Config, *, with_stock: bool) -> Plan:
+    """The plan of a spec given as values, for a config given as values; a draft model is left unknown."""
+    source = read_source(json.dumps(spec), "spec")
+    return _plan(source, _parsed(source), target, None, with_stock=with_stock)
+
+
+def plan_of_file(path: Path) -> Plan:
+    """The plan of a file whose models are folders beside it, with the stock engine's."""
+    source = read_source(path.read_bytes(), str(path))
+    spec = _parsed(source)
+    draft = spec.speculative.model if spec.speculative else None
+    draft_config = _config(path, draft) if draft else None
+    return _plan(source, spec, _config(path, spec.model.id), draft_config, with_stock=True)
+
+
+def _config(spec: Path, folder: str) -> Config:
+    data: dict[str, Any] = json.loads((spec.parent / folder / "config.json").read_bytes())
+    return data
+
+
+def _parsed(source: SpecSource) -> ServingSpec:
+    parsed = parse_spec(source)
+    assert parsed.spec is not None, parsed.diagnostics
+    return parsed.spec
+
+
+def _plan(source: SpecSource, spec: ServingSpec, target: Config, draft: Config | None, *, with_stock: bool) -> Plan:
+    version = spec.engine.version or versions()[-1]
+    model = model_of(target, version)
+    return compile_spec(
+        CompileRequest(
+            spec=spec,
+            source=source,
+            engine=engine_of_facts(version),
+            table=table(version),
+            device=DEVICES[str(spec.hardware.gpu)],
+            target=model,
+            draft=model_of(draft, version) if draft else _drafts_itself(spec, model),
+            model_input={},
+            draft_input=None,
+            with_stock=with_stock,
+        )
+    )
+
+
+def _drafts_itself(spec: ServingSpec, target: Model) -> Model | None:
+    """The target, where it drafts with weights of its own."""
+    section = spec.speculative
+    return target if section is not None and section.model is None else None
