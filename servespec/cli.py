@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNSUPPORTED, EXIT_DIFFERS, EXIT_OUR_FAULT = 1, 2, 4, 6, 70
-_UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R116"})
+UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116"})
 
 
 class FindingsFormat(StrEnum):
@@ -40,6 +40,11 @@ class FindingsFormat(StrEnum):
 class PlanFormat(StrEnum):
     text = "text"
     json = "json"
+
+
+class OnDrift(StrEnum):
+    fail = "fail"
+    warn = "warn"
 
 
 class SchemaName(StrEnum):
@@ -118,11 +123,16 @@ def _text_of(path: str) -> str:
 
 @app.command()
 def plan(
-    spec: Spec,
+    spec: Annotated[
+        list[str],
+        typer.Argument(metavar="SPEC | -- vllm serve ...", help="A spec file, -, or a server's command line."),
+    ],
     format: Annotated[PlanFormat, typer.Option(help="How the plan is printed.")] = PlanFormat.text,  # noqa: A002
     against: Annotated[str | None, typer.Option(metavar="stock", help="Show the stock engine beside it.")] = None,
     details: Annotated[bool, typer.Option(help="Also sizes, resolved values and the launch line.")] = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
+    gpu: Annotated[str | None, typer.Option(help="The GPU of a command line, such as h200.")] = None,
+    count: Annotated[int, typer.Option(min=1, help="How many GPUs a command line has.")] = 1,
     settings: Settings = None,
     allow_code: AllowCode = False,
     allow_unverified_engine: AllowEngine = False,
@@ -133,7 +143,7 @@ def plan(
     from servespec.runtime.gather import Options
 
     if against not in (None, "stock"):
-        raise typer.BadParameter("`--against` takes `stock`", param_hint="--against")
+        raise typer.BadParameter("it takes `stock`", param_hint="--against")
     options = Options(
         settings=tuple(settings or ()),
         allow_code=allow_code,
@@ -142,15 +152,32 @@ def plan(
         draft_config=draft_config,
         with_stock=against is not None,
     )
-    document = _compiled(spec, options).to_json()
-    _write(_plan_output(document, format, details), output)
+    if len(spec) == 1:
+        document, mended = _compiled(spec[0], options).to_json(), ""
+    else:
+        document, mended = _command_planned(spec, gpu, count, options)
+    text = _plan_output(document, format, details)
+    _write(text + mended if format is PlanFormat.text else text, output)
+
+
+def _command_planned(words: list[str], gpu: str | None, count: int, options: "Options") -> tuple[dict[str, Any], str]:
+    """The plan of a server's command line, and the spec that would mend it."""
+    from servespec.runtime.command_file import mended_spec, plan_of_command
+
+    if gpu is None:
+        raise typer.BadParameter("a command line does not say which GPU it is for", param_hint="--gpu")
+    with _reporting("command line", ""):
+        made, command = plan_of_command(words, gpu, count, options)
+    _print_findings([*command.leftovers, *made.diagnostics], {}, FindingsFormat.text, to_stdout=False)
+    return made.to_json(), f"\na spec that mends it:\n\n{mended_spec(made, command)}"
 
 
 def _plan_output(document: dict[str, Any], format: PlanFormat, details: bool) -> str:  # noqa: A002
+    from servespec.render.json_text import json_text
     from servespec.render.plan_text import plan_text
 
     if format is PlanFormat.json:
-        return json.dumps(document, indent=1, ensure_ascii=False) + "\n"
+        return json_text(document)
     return plan_text(document, details=details)
 
 
@@ -168,6 +195,7 @@ def serve(
     format: Annotated[PlanFormat, typer.Option(help="How a dry run is printed.")] = PlanFormat.text,  # noqa: A002
     ask: Annotated[str | None, typer.Option(metavar="QUESTION", help="Ask one question once ready, then stop.")] = None,
     record: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the plan.")] = None,
+    on_drift: Annotated[OnDrift, typer.Option(help="What to do when other graphs were captured.")] = OnDrift.fail,
     settings: Settings = None,
     allow_code: AllowCode = False,
     allow_unverified_engine: AllowEngine = False,
@@ -188,7 +216,7 @@ def serve(
     if dry_run:
         _write(_dry_run(made, format), None)
         return
-    raise typer.Exit(_served(made, spec, record, ask))
+    raise typer.Exit(_served(made, spec, record, ask, on_drift))
 
 
 def _dry_run(made: "Plan", format: PlanFormat) -> str:  # noqa: A002
@@ -200,7 +228,7 @@ def _dry_run(made: "Plan", format: PlanFormat) -> str:  # noqa: A002
     return shell_line([*(f"{name}={value}" for name, value in lowered.env.items()), *lowered.argv]) + "\n"
 
 
-def _served(made: "Plan", spec: str, record: Path | None, question: str | None) -> int:
+def _served(made: "Plan", spec: str, record: Path | None, question: str | None, on_drift: OnDrift) -> int:
     from servespec.render.serve_text import event_line
     from servespec.runtime.ask import ask as ask_server
     from servespec.runtime.serving import run, serving_of
@@ -213,7 +241,11 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None) 
     with _reporting(spec):
         serving = serving_of(made, record)
     outcome = run(
-        made, serving, lambda event: typer.echo(event_line(event), err=True), task if question is not None else None
+        made,
+        serving,
+        lambda event: typer.echo(event_line(event, made), err=True),
+        task if question is not None else None,
+        fail_on_drift=on_drift is OnDrift.fail,
     )
     if outcome.diagnostics:
         _print_findings(list(outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
@@ -243,6 +275,24 @@ def explain(name: Annotated[str, typer.Argument(help="A field such as scheduler.
     raise typer.Exit(EXIT_USAGE)
 
 
+@app.command()
+def doctor(
+    device_file: Annotated[
+        Path | None, typer.Option("--device-file", metavar="FILE", help="Describe this machine's GPU in a file.")
+    ] = None,
+) -> None:
+    """Say what this machine has for planning and serving, and what mends what is missing."""
+    from servespec.runtime.doctor import readings, write_device_file
+
+    if device_file is not None:
+        with _reporting(str(device_file), ""):
+            device = write_device_file(device_file)
+        typer.echo(f"wrote {device_file}: {device.device_name}", err=True)
+        return
+    for reading in readings():
+        typer.echo(f"{reading.name:<11} {reading.said}" + (f"  ({reading.mend})" if reading.mend else ""))
+
+
 # Shared
 
 
@@ -270,7 +320,7 @@ def _reporting(spec: str, text: str | None = None) -> Iterator[None]:
     except SpecError as error:
         texts = {spec: _text_of(spec) if text is None else text}
         _print_findings(list(error.diagnostics), texts, FindingsFormat.text, to_stdout=False)
-        unsupported = any(finding.code in _UNSUPPORTED_CODES for finding in error.diagnostics)
+        unsupported = any(finding.code in UNSUPPORTED_CODES for finding in error.diagnostics)
         raise typer.Exit(EXIT_UNSUPPORTED if unsupported else EXIT_REFUSED) from None
 
 

@@ -68,13 +68,23 @@ def flag_home(flag: EngineFlag) -> str | None:
     return config_home(flag.config, flag.field) if flag.config and flag.field else None
 
 
+_JSON_CONFIGS = frozenset(
+    {"CompilationConfig", "SpeculativeConfig", "AttentionConfig", "KernelConfig", "KVTransferConfig"}
+)
+"""Config classes that one flag takes whole; a field of any other needs a flag of its own."""
+
+
 def section_fields(model: type[OpenSection], table: EngineTable) -> Iterator[EngineField]:
-    """The engine's fields that a section takes besides its own; a field of two classes is the first one's."""
+    """The engine's fields that a section takes besides its own, as far as a command line can set them.
+
+    A field of two classes is the first one's.
+    """
     seen = set(model.model_fields)
     for config in model.engine_configs:
         if not table.has_config(config):
             continue
         for name, field in table.config(config).items():
-            if name not in seen and not field.internal and (config, name) not in _HIDDEN:
+            settable = config in _JSON_CONFIGS or table.flag_of(config, name) is not None
+            if settable and name not in seen and not field.internal and (config, name) not in OWN_NAMES:
                 seen.add(name)
                 yield field

@@ -142,17 +142,12 @@ def _memory_flags(launch: Launch) -> Iterator[tuple[str, Any]]:
 
 def _engine_flags(table: EngineTable, section: OpenSection) -> Iterator[tuple[str, Any]]:
     """The engine's own fields of a section, as the flags that set them."""
-    if not section.engine_fields:
-        return
-    flags = {
-        (flag.config, flag.field): name
-        for name in table.flags()
-        if (flag := table.flag(name)) is not None and flag.field
-    }
     written = section.engine_fields
-    for field in section_fields(type(section), table):
+    for field in section_fields(type(section), table) if written else ():
         if field.name in written:
-            yield flags.get((field.config, field.name), field.name), written[field.name]
+            flag = table.flag_of(field.config, field.name)
+            assert flag is not None, field
+            yield flag, written[field.name]
 
 
 def _attention(launch: Launch) -> dict[str, Any]:
@@ -241,6 +236,8 @@ def flag_words(table: EngineTable, name: str, value: Any) -> tuple[str, ...]:
         return _switch(flag, value != negated)
     if flag.form is Form.JSON or isinstance(value, Mapping):
         return (flag.long, json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+    if isinstance(value, list | tuple) and flag.form is Form.VALUE:
+        return _value_words(flag, ",".join(map(_word, value)))
     if isinstance(value, list | tuple):
         return _list_words(flag, value)
     return _value_words(flag, value)

@@ -20,7 +20,7 @@ from servespec.compiler.graphs.coverage import DispatcherOf, coverage_of
 from servespec.compiler.graphs.dispatch import engine_dispatcher, split_dispatcher
 from servespec.compiler.graphs.inventory import shapes_of
 from servespec.compiler.graphs.managers import GraphFrame, managers_of
-from servespec.compiler.graphs.shape import Routine, Runner, Shape
+from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens
 from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_list
 from servespec.compiler.lower import Launch, Lowering, legacy_token_list, lower
@@ -183,6 +183,8 @@ def _lowering(
         return lowering, resolution.fields.legacy_sizes_tokens
     if lowering is Lowering.LEGACY and resolution.fields.legacy:
         return lowering, resolution.fields.legacy_sizes_tokens
+    if lowering is Lowering.EXTENSION:
+        return lowering, union_tokens(asked)
     return lowering, _list_for(resolution, asked)
 
 

@@ -78,6 +78,12 @@ R116 = Rule(
     "`native` needs an engine that has the five fields, `extension` one with the worker extension hook.",
 )  # fmt: skip
 
+R117 = Rule(
+    "R117", "not-available-yet", Severity.ERROR, "the field has no effect yet",
+    "The spec's format has the field, and this version of servespec cannot do what it asks for. A budget or a remedy "
+    "that is silently ignored would be worse than none.",
+)  # fmt: skip
+
 P101 = Rule(
     "P101", "decode-eager", Severity.WARNING, "some decode batches replay no graph",
     "Batches above the reach of the decode graphs run eagerly, several times slower where the host is the bottleneck. "
@@ -176,6 +182,13 @@ P119 = Rule(
 P121 = Rule(
     "P121", "extension-not-yet", Severity.NOTE, "serving this plan needs the worker extension",
     "The plan is exact; launching it waits for the extension. The legacy lowering can be served today.",
+)  # fmt: skip
+
+P122 = Rule(
+    "P122", "no-decode-graph", Severity.WARNING, "the mode asks for decode graphs and none is left",
+    "A legacy list whose entries all stand for more than max_num_seqs requests gives no decode graph: every decode "
+    "batch runs on PIECEWISE graphs or eagerly.",
+    "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager._init_candidates",
 )  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

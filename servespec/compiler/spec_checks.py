@@ -23,7 +23,18 @@ def spec_findings(
         *speculative_findings(spec, source),
         *settings_findings(settings),
         *_incomplete(settings),
+        *_not_available(spec, source),
     )
+
+
+def _not_available(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
+    """Fields of the format whose work is not there yet."""
+    asked = [("remedies", name) for name, value in spec.remedies if value is True]
+    if spec.memory.max_cudagraph_memory is not None:
+        asked.append(("memory", "max_cudagraph_memory"))
+    for path in asked:
+        message = f"`{'.'.join(path)}` has no effect yet"
+        yield plan_rules.R117.at(source.place_of_key(path), message, "delete it")
 
 
 def _incomplete(settings: SettingsCheck) -> Iterator[Diagnostic]:

@@ -50,12 +50,10 @@ def _line(name: str, text: str) -> str:
 
 def _routine_verdict(name: str, plan: Json, runner: str, routine: str) -> Iterator[str]:
     ranges = [r for r in plan["coverage"]["decode"] if r["runner"] == runner and r["routine"] == routine]
-    if not ranges:
-        return
     for mode, words in _MODE_WORDS.items():
         covered = _joined([r for r in ranges if r["mode"] == mode])
         if covered:
-            yield _line(name, f"{covered} requests {words}")
+            yield _line(name, f"{covered} {words}")
 
 
 _MODE_WORDS = {
@@ -65,17 +63,22 @@ _MODE_WORDS = {
     "UNSCHEDULED": "never fit in one step",
 }
 
+_MOST_SPANS = 4
+
 
 def _joined(ranges: Sequence[Json]) -> str:
-    """`1-16, 20-64` from neighbouring ranges."""
+    """`1-16, 20-64 requests` from neighbouring ranges; only their number where there are many."""
     spans: list[list[int]] = []
     for covered in ranges:
         if spans and spans[-1][1] + 1 == covered["from_requests"]:
             spans[-1][1] = covered["to_requests"]
         else:
             spans.append([covered["from_requests"], covered["to_requests"]])
-    shown = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans[:6])
-    return shown if len(spans) <= 6 else f"{shown} and {len(spans) - 6} more ranges,"
+    if len(spans) > _MOST_SPANS:
+        sizes = sum(last - first + 1 for first, last in spans)
+        return f"{sizes} of the sizes from {spans[0][0]} to {spans[-1][1]} requests"
+    shown = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+    return f"{shown} requests" if shown else ""
 
 
 def _prefill_verdict(plan: Json) -> Iterator[str]:
@@ -97,10 +100,10 @@ def _stock_verdict(plan: Json) -> Iterator[str]:
     yield _line("stock", f"{total} graphs, about {stock['capture_seconds_estimate']:.0f} s (estimate)")
     full = _joined([r for r in stock["coverage"]["decode"] if r["mode"] == "FULL" and r["runner"] == "target"])
     if full:
-        yield _line("", f"decode {full} requests on FULL graphs")
+        yield _line("", f"decode {full} on FULL graphs")
 
 
-_COLUMNS = ("runner", "routine", "mode", "q", "sizes", "graphs", "largest")
+_COLUMNS = ("runner", "routine", "mode", "q", "K", "sizes", "graphs", "largest")
 
 
 def _table(plan: Json) -> str:
@@ -127,6 +130,7 @@ def _cells(row: Json, stock: Mapping[tuple[Any, ...], Json]) -> tuple[str, ...]:
         row["routine"],
         row["mode"],
         str(row["query_len"] or ""),
+        _number(row["num_speculative_tokens"]),
         str(row["count"]),
         str(row["graphs"]),
         _largest(row),
@@ -138,8 +142,13 @@ def _cells(row: Json, stock: Mapping[tuple[Any, ...], Json]) -> tuple[str, ...]:
 
 
 def _stock_only(row: Json) -> tuple[str, ...]:
-    query_len = str(row["query_len"] or "")
-    return (row["runner"], row["routine"], row["mode"], query_len, "0", "0", "-", f"{row['count']} @ {_largest(row)}")
+    query_len, k = str(row["query_len"] or ""), _number(row["num_speculative_tokens"])
+    stock = f"{row['count']} @ {_largest(row)}"
+    return (row["runner"], row["routine"], row["mode"], query_len, k, "0", "0", "-", stock)
+
+
+def _number(value: int | None) -> str:
+    return "" if value is None else str(value)
 
 
 def _largest(row: Json) -> str:

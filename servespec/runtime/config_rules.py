@@ -46,5 +46,9 @@ R010 = Rule(
     "R010", "lowering-not-launchable", Severity.ERROR, "this lowering cannot be launched yet",
     "The plan is exact and can be read, compared and kept; another lowering can be served.",
 )  # fmt: skip
+R011 = Rule(
+    "R011", "no-gpu-to-describe", Severity.ERROR, "there is no GPU to describe",
+    "`servespec doctor --device-file` asks the NVIDIA driver of the machine that it runs on.",
+)  # fmt: skip
 
-RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010)
+RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011)

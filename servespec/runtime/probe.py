@@ -56,7 +56,7 @@ def hardware_problem(device: Device, count: int, place: Place) -> Diagnostic | N
     if is_cpu(device):
         return None
     gpus = present_gpus()
-    fitting = [gpu for gpu in gpus if _is(gpu, device)]
+    fitting = [gpu for gpu in gpus if is_device(gpu, device)]
     if len(fitting) >= count:
         return None
     seen = ", ".join(sorted({gpu.name for gpu in gpus})) or "no NVIDIA GPU"
@@ -65,7 +65,7 @@ def hardware_problem(device: Device, count: int, place: Place) -> Diagnostic | N
     return R009.at(place, message, help_text)
 
 
-def _is(gpu: PresentGpu, device: Device) -> bool:
+def is_device(gpu: PresentGpu, device: Device) -> bool:
     """The same capability, and memory within a tenth: names differ between drivers and form factors."""
     planned_mib = device.total_memory_bytes / (1 << 20)
     return gpu.compute_capability == device.compute_capability and abs(gpu.memory_mib - planned_mib) <= planned_mib / 10

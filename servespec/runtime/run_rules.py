@@ -124,6 +124,22 @@ ADDRESS_UNUSABLE = Rule(
     "the address to serve on is not one of this machine's",
     "The address of `serve.host` cannot be bound here, so no engine could serve on it.",
 )
+CAPTURE_DIFFERS = Rule(
+    "L016",
+    "capture-differs",
+    Severity.ERROR,
+    "the engine captured other graphs than planned",
+    "The plan says what is captured and which batch runs from which graph; an engine that captured something else "
+    "is not announced as ready. `--on-drift warn` announces it all the same.",
+    "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.capture",
+)
+CAPTURE_UNSEEN = Rule(
+    "L017",
+    "capture-unseen",
+    Severity.WARNING,
+    "what the engine captured cannot be seen",
+    "The engine's log holds no progress of a capture, so it could not be held against the plan.",
+)
 
 RULES: Final = (
     PORT_TAKEN,
@@ -141,6 +157,8 @@ RULES: Final = (
     ASK_FAILED,
     STOPPED_BY_FORCE,
     ADDRESS_UNUSABLE,
+    CAPTURE_DIFFERS,
+    CAPTURE_UNSEEN,
 )
 
 _EXIT_CODES = MappingProxyType(

@@ -5,12 +5,13 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
-from servespec.diagnostics import Diagnostic, SpecError
+from servespec.diagnostics import Diagnostic, Severity, SpecError
+from servespec.runtime.captured import capture_findings
 from servespec.runtime.config_rules import R010
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.probe import hardware_problem
@@ -64,11 +65,32 @@ def _problems(plan: Plan) -> Sequence[Diagnostic]:
     return ()
 
 
-def run(plan: Plan, serving: Serving, on_event: OnEvent, task: Task | None = None) -> Outcome:
-    """Starts the engine and stays until it ends; the plan lies beside its log."""
+def run(
+    plan: Plan, serving: Serving, on_event: OnEvent, task: Task | None = None, *, fail_on_drift: bool = True
+) -> Outcome:
+    """Starts the engine, holds what it captured against the plan, and stays until it ends.
+
+    The plan lies beside the engine's log. With ``fail_on_drift`` a server that captured something else is stopped.
+    """
+
+    def verify() -> tuple[Diagnostic, ...]:
+        found = capture_findings(plan, serving.command.log_path)
+        return found if fail_on_drift else tuple(as_warning(finding) for finding in found)
+
     serving.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     _write_private(serving.folder / "plan.json", json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
-    return serve(serving.command, ready_timeout_seconds=serving.ready_timeout_seconds, on_event=on_event, task=task)
+    return serve(
+        serving.command,
+        ready_timeout_seconds=serving.ready_timeout_seconds,
+        on_event=on_event,
+        verify=verify,
+        task=task,
+    )
+
+
+def as_warning(finding: Diagnostic) -> Diagnostic:
+    """The same finding of a rule that does not stop the server."""
+    return replace(finding, rule=replace(finding.rule, severity=Severity.WARNING))
 
 
 def program_path(argv: Sequence[str]) -> tuple[str, ...]:

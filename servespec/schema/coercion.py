@@ -51,6 +51,16 @@ Count = Annotated[int, _taking(parse_count), _schema("integer", 0, _COUNT_TEXT)]
 
 PositiveCount = Annotated[int, Field(ge=1), _taking(parse_count), _schema("integer", 1, _COUNT_TEXT)]
 
+_LAST_PORT = 65535
+
+Port = Annotated[
+    int,
+    Field(ge=1, le=_LAST_PORT),
+    _taking(parse_count),
+    WithJsonSchema({"type": "integer", "minimum": 1, "maximum": _LAST_PORT}),
+]
+"""A TCP port."""
+
 ByteSize = Annotated[int, Field(ge=1), _taking(parse_bytes), _schema("integer", 1, _SIZE_TEXT)]
 """Bytes, or a size with a unit."""
 

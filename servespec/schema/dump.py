@@ -1,6 +1,7 @@
 """Plain data as the YAML of a spec: short lists on one line, quotes only where YAML needs them."""
 
 import io
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,9 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 from servespec.schema.scalars import NumberTooLongError, plain_scalar
 
 Path = tuple[str, ...]
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./+][A-Za-z0-9_./+@=-]*(?:[: ][A-Za-z0-9_./+@=-]+)*")
+"""Text that has no mark of YAML in it: names, paths, sentences."""
 
 _WIDTH = 100
 _INDENT = 2
@@ -71,9 +75,12 @@ def _is_flat(value: Mapping[str, Any]) -> bool:
 
 
 def _text(text: str) -> str:
-    """Text in quotes where the reader of specs would take it for another kind of value."""
+    """Text in quotes where the reader of specs would take it for another kind of value, or might."""
+    return text if _PLAIN.fullmatch(text) and _means_itself(text) else DoubleQuotedScalarString(text)
+
+
+def _means_itself(text: str) -> bool:
     try:
-        means_itself = text == plain_scalar(text)
+        return plain_scalar(text) == text
     except NumberTooLongError:
-        means_itself = False
-    return text if means_itself and text.isprintable() else DoubleQuotedScalarString(text)
+        return False

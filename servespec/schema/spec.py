@@ -16,6 +16,7 @@ from servespec.schema.coercion import (
     ByteSize,
     Count,
     Fraction,
+    Port,
     PositiveCount,
     TokenBudget,
     device_name,
@@ -285,7 +286,7 @@ class ServeSection(Section):
 
     host: str = "127.0.0.1"
     """Address that the server binds. Default: loopback."""
-    port: Annotated[PositiveCount, Field(le=65535)] = 8000
+    port: Port = 8000
     """TCP port."""
     ready_timeout_seconds: PositiveCount = 1800
     """How long a start may take, in seconds."""

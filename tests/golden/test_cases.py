@@ -22,6 +22,8 @@ from servespec.runtime.spec_file import read_spec
 from servespec.schema.source import excerpt_text
 from tests.golden.cases import Case, every_case, golden_json
 
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
 SPEC = "spec.yaml"
 CASES = every_case()
 THROUGH_THE_COMMAND_LINE = (

@@ -10,6 +10,8 @@ import pytest
 
 from tests.plans import Json, codes_of, extent, full_requests, model_folder, planned, row_of, spec_of
 
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
 LIMITS = {"gb200": (1024, 16384), "h200": (1024, 8192)}
 TIERS_7_3_1 = [
     {"up_to": 16, "num_speculative_tokens": 7},
@@ -289,6 +291,19 @@ def test_a_tier_wider_than_the_widest_piecewise_size_is_found() -> None:
     assert row_of(graphs, "uniform_decode", 4)["max_tokens"] == 1024
     assert row_of(graphs, "piecewise")["max_tokens"] == 512
     assert "P114" in codes_of(graphs)
+
+
+def test_a_list_keeps_the_first_count_that_holds_a_tiers_widest_batch() -> None:
+    """The tier ends at 16 requests, and the list has nothing between 8 and 64."""
+    graphs = plan(
+        "h200",
+        speculative={**(eagle3(7) or {}), "dynamic": TIERS_7_3_1},
+        compilation={"decode_cudagraph_capture_request_sizes": [1, 8, 64, 300]},
+    )
+
+    assert row_of(graphs, "uniform_decode", 8)["sizes"] == [1, 8, 64]
+    assert row_of(graphs, "uniform_decode", 4)["sizes"] == [1, 8, 64, 300]
+    assert full_requests(graphs) == set(range(1, 301))
 
 
 @pytest.mark.parametrize(("cap", "expected"), [(128, "37 @ 256"), (8192, "48 @ 512")])

@@ -24,15 +24,9 @@ YAML_LIKE = st.lists(st.sampled_from(PIECES), max_size=40).map("".join)
 ANY_TEXT = st.text(st.characters(), max_size=60)
 
 # What a spec may hold: printable text, numbers that JSON can write, and the rest of plain data.
-TEXT = st.text(
-    st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff")
-)
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs"), exclude_characters="\ufffe\uffff"))
 SCALARS = (
-    st.none()
-    | st.booleans()
-    | st.integers(-(10**60), 10**60)
-    | st.floats(allow_nan=False, allow_infinity=False)
-    | TEXT
+    st.none() | st.booleans() | st.integers(-(10**60), 10**60) | st.floats(allow_nan=False, allow_infinity=False) | TEXT
 )
 DATA = st.dictionaries(
     TEXT,
@@ -127,9 +121,7 @@ def test_every_key_is_where_its_place_says(data: dict[str, Any]) -> None:
                 found = source.place_of_key(path[:depth]).range
                 assert found is not None
                 start, stop = found.start, found.end
-                assert between(written, (start.line, start.column), (stop.line, stop.column)) == scalar(
-                    path[depth - 1]
-                )
+                assert between(written, (start.line, start.column), (stop.line, stop.column)) == scalar(path[depth - 1])
 
 
 @given(st.integers(-(10**60), 10**60) | st.floats(allow_nan=False))
@@ -141,14 +133,7 @@ def test_numbers_mean_what_python_means(number: float) -> None:
     assert (type(actual), actual) == (type(number), number)
 
 
-@given(
-    ANY_TEXT
-    | st.integers()
-    | st.floats()
-    | st.booleans()
-    | st.none()
-    | st.from_regex(r"[-+0-9.,_kKGiB% ]{1,12}")
-)
+@given(ANY_TEXT | st.integers() | st.floats() | st.booleans() | st.none() | st.from_regex(r"[-+0-9.,_kKGiB% ]{1,12}"))
 def test_values_are_taken_or_refused(value: object) -> None:
     size, count, fraction, flag = (
         parse_bytes(value),

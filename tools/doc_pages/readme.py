@@ -6,7 +6,7 @@ from doc_pages.compiling import plan_of_file
 from servespec.render.plan_text import plan_text
 
 EXAMPLE = "examples/qwen3-30b-a3b-h200.yaml"
-BEGIN, END = "<!-- plan: written by tools/gen_docs.py -->", "<!-- end of plan -->"
+BEGIN, END = "<!-- plan (written by tools/gen_docs.py) -->", "<!-- end of plan -->"
 
 
 def readme(root: Path) -> str:

@@ -42,6 +42,7 @@ _UNITS: Mapping[str, str] = {
     "port": "",
     "optimization_level": "",
     "servespec": "",
+    "env": "",
 }
 _SUFFIX_UNITS = {"_tokens": "tokens", "_requests": "requests", "_bytes": "bytes", "_seconds": "seconds"}
 _DEFAULT = re.compile(r"\s*Default: (?P<default>.+?)\.(?=\s+[A-Z`]|\s*$)")

@@ -7,7 +7,7 @@ from servespec.compiler.checks.subject import Check, Findable, sizing_place
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
 from servespec.compiler.graphs.shape import Routine, Runner
-from servespec.compiler.graphs.split import DEFAULT_PREFILL_CAP_TOKENS
+from servespec.compiler.graphs.split import DEFAULT_DECODE_BUDGET_TOKENS, DEFAULT_PREFILL_CAP_TOKENS
 from servespec.compiler.lower import Lowering
 from servespec.diagnostics import Diagnostic
 
@@ -47,7 +47,16 @@ def _budget_of(subject: Findable) -> int | None:
         return None
     if fields.decode_budget_tokens is not None:
         return fields.decode_budget_tokens
-    return 4096 if defaults.wide else None
+    return DEFAULT_DECODE_BUDGET_TOKENS if defaults.wide else None
+
+
+def _no_decode_graph(subject: Findable) -> Iterator[Diagnostic]:
+    mode, seqs = subject.frame.mode, subject.frame.max_num_seqs
+    captures_decode = mode.separate_routine() and mode.decode_mode() is CudaGraphMode.FULL
+    if captures_decode and not any(s.runner is Runner.TARGET and s.mode is CudaGraphMode.FULL for s in subject.shapes):
+        message = f"no size of the list stands for a decode batch of up to `max_num_seqs: {seqs}`"
+        help_text = f"write `max_decode_cudagraph_capture_requests: {seqs}` instead"
+        yield rules.P122.at(sizing_place(subject), message, help_text)
 
 
 def _draft_eager(subject: Findable) -> Iterator[Diagnostic]:
@@ -113,15 +122,16 @@ def _cover_prefill(subject: Findable, first: int, last: int) -> str:
     """8192 tokens covered more steps without a loss wherever it was measured; beyond, memory is the price."""
     if subject.fields.prefill_sizes_tokens is not None:
         return f"add `{last}` to `prefill_cudagraph_capture_token_sizes`"
-    instead = "for the legacy fields, " if subject.fields.legacy else ""
+    instead = " instead of the legacy fields" if subject.fields.legacy else ""
     if first > DEFAULT_PREFILL_CAP_TOKENS:
-        return f"write {instead}`max_prefill_cudagraph_capture_tokens: {last}`, for more memory"
+        return f"write `max_prefill_cudagraph_capture_tokens: {last}`{instead}, for more memory"
     reach = min(last, DEFAULT_PREFILL_CAP_TOKENS)
-    return f"write {instead}`max_prefill_cudagraph_capture_tokens: {reach}` to cover more of them"
+    return f"write `max_prefill_cudagraph_capture_tokens: {reach}`{instead} to cover more of them"
 
 
 CHECKS: tuple[Check, ...] = (
     _decode_eager,
+    _no_decode_graph,
     _draft_eager,
     _step_budget,
     _prefill_eager,

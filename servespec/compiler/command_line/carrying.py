@@ -6,11 +6,13 @@ from typing import Any
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.config_value import accepted
-from servespec.compiler.command_line.settings import SECRET_VARIABLES, Setting
+from servespec.compiler.command_line.findings import refused, secret
+from servespec.compiler.command_line.settings import Setting
 from servespec.compiler.command_line.tiers import tiers_of
 from servespec.compiler.command_line.word import Word, quoted
 from servespec.compiler.engine_homes import WHOLE_CONFIGS, config_home, flag_home
 from servespec.compiler.facts.engine_fields import EngineField, EngineTable
+from servespec.compiler.facts.short_forms import AUTO_FLAG
 from servespec.diagnostics import Diagnostic, Related
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import section_at
@@ -80,12 +82,13 @@ def _of_config(setting: Setting, table: EngineTable, found: list[Diagnostic]) ->
         word = setting.keys.get(key, whole)
         name = key.replace("-", "_") if setting.flag.name == "speculative_config" else key
         field = fields.get(name)
-        spelled = f"{quoted(f'{setting.flag.long}.{key}')}{word.where}"
+        full = f"{setting.flag.long}.{key}"
+        spelled = f"{quoted(full)}{word.where}"
         if field is None or field.internal:
             found.append(_unknown_key(spelled, name, config, word, table))
             continue
         value = accepted(field.type, written, table)
-        fault = _field_fault(field, value, spelled, word, table)
+        fault = _field_fault(field, value, full, word, table)
         if fault is not None:
             found.append(fault)
         elif value is not None:
@@ -113,20 +116,11 @@ def config_section(config: str) -> str:
     return (config_home(config, "") or "").partition(".")[0]
 
 
-def _field_fault(field: EngineField, value: Any, spelled: str, word: Word, table: EngineTable) -> Diagnostic | None:
+def _field_fault(field: EngineField, value: Any, name: str, word: Word, table: EngineTable) -> Diagnostic | None:
     if field.secret and value:
-        variable = SECRET_VARIABLES.get(field.name)
-        help_text = f"set `{variable}` in the shell that starts the server" if variable else "keep it out of specs"
-        return rules.S310.at(word.place, f"{spelled} may hold a secret and is not carried", help_text)
+        return secret(name, field.name, word)
     reason = table.check_field(field, value)
-    if reason is None:
-        return None
-    return rules.S305.at(word.place, f"{spelled}{_joined(reason)}", f"as vLLM {table.version} declares it")
-
-
-def _joined(reason: str) -> str:
-    """A reason that starts with a path goes on with the name before it."""
-    return reason if reason[0] in ".[" else f": {reason}"
+    return None if reason is None else refused(name, word, reason, table)
 
 
 def _in_home(field: EngineField, value: Any, spelled: str, word: Word) -> Carried:
@@ -164,10 +158,10 @@ def _of_flag(setting: Setting, table: EngineTable, found: list[Diagnostic]) -> I
     flag, word, value = setting.flag, setting.word, setting.value
     reason = _reason(setting, table)
     if reason is not None:
-        found.append(rules.S305.at(word.place, f"{word.flag}{_joined(reason)}", f"as vLLM {table.version} declares it"))
+        found.append(refused(word.name, word, reason, table))
         return
     path = _path(setting)
-    if flag.name == "max_model_len" and value < 0:
+    if flag.name == AUTO_FLAG.value and value < 0:
         message = f"{word.flag}: a spec has no form for `auto`, the longest context that fits the memory"
         found.append(rules.S316.at(word.place, message, "write the length that the engine logs at its start"))
         return

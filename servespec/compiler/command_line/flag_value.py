@@ -9,8 +9,6 @@ from typing import Any
 
 from servespec.compiler.command_line.config_value import accepted
 from servespec.compiler.command_line.human_number import (
-    AUTO_FLAG,
-    SHORT_FORM_FLAGS,
     expanded,
     human_readable_int,
     human_readable_int_or_auto,
@@ -18,6 +16,7 @@ from servespec.compiler.command_line.human_number import (
 from servespec.compiler.command_line.parser import Given
 from servespec.compiler.command_line.word import Word, quoted, read_json
 from servespec.compiler.facts.engine_fields import EngineFlag, EngineTable, FieldType, Form, Kind
+from servespec.compiler.facts.short_forms import AUTO_FLAG, SHORT_FORM_FLAGS
 
 _NULL_WORDS = ("", "None")
 _JSON_OBJECT = ("{", "}")
@@ -58,10 +57,10 @@ def _scalar(flag: EngineFlag, kind: FieldType, word: Word) -> Any:
     if kind.accepts_null and word.text in _NULL_WORDS:
         return None
     kinds = {one.kind for one in kind.members}
-    if Kind.LITERAL in kinds and Kind.STR not in kinds:
-        return _choice(kind, word.text)
     if Kind.ENUM in kinds:
         return _enum(kind, word.text)
+    if Kind.LITERAL in kinds and Kind.STR not in kinds:
+        return _choice(kind, word.text)
     if Kind.STR in kinds:
         return word.text
     if Kind.INT in kinds:
@@ -112,13 +111,13 @@ def _finite(text: str) -> float:
 
 
 def _whole_number_of(flag: EngineFlag) -> Callable[[str], int]:
-    if flag.name == AUTO_FLAG:
+    if flag.name == AUTO_FLAG.value:
         return human_readable_int_or_auto
     return human_readable_int if flag.name in SHORT_FORM_FLAGS.value else int
 
 
 def _integer_form(flag: EngineFlag) -> str:
-    if flag.name == AUTO_FLAG or flag.name in SHORT_FORM_FLAGS.value:
+    if flag.name == AUTO_FLAG.value or flag.name in SHORT_FORM_FLAGS.value:
         return "a whole number, `8k` for 8000 or `8K` for 8192"
     return "a whole number in digits"
 

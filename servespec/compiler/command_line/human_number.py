@@ -6,37 +6,11 @@ Source: vllm/utils/argparse_utils.py: human_readable_int; vllm/engine/arg_utils.
 import re
 from collections.abc import Mapping
 
-from servespec.provenance import Sourced
-
 _SHORT = re.compile(r"(\d+(?:\.\d+)?)([kKmMgGtT])")
 _FACTORS: Mapping[str, int] = {
     "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12,
     "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40,
 }  # fmt: skip
-
-SHORT_FORM_FLAGS = Sourced(
-    value=(
-        "max_num_batched_tokens",
-        "max_num_scheduled_tokens",
-        "kv_cache_memory_bytes",
-        "safetensors_prefetch_block_size",
-        "max_num_queued_tokens",
-    ),
-    unit="names of flags",
-    package="vllm",
-    version="0.33.0",
-    path="vllm/engine/arg_utils.py",
-    quote="""human_readable_int_args = {
-                "max_num_batched_tokens",
-                "max_num_scheduled_tokens",
-                "kv_cache_memory_bytes",
-                "safetensors_prefetch_block_size",
-                "max_num_queued_tokens",
-            }""",
-    note="the flags of whole numbers that take short forms; others take digits alone",
-)
-AUTO_FLAG = "max_model_len"
-"""Takes short forms too, and `auto` for -1: vllm/utils/argparse_utils.py: human_readable_int_or_auto."""
 
 
 def human_readable_int(text: str) -> int:

@@ -158,10 +158,6 @@ def _explicit(option: _Option, flag: EngineFlag, negated: bool) -> _Taken:
     return _Taken(Given(flag, word, (word.saying(explicit),), negated), 0)
 
 
-def _before_value(word: Word) -> str:
-    return word.text.partition("=")[0]
-
-
 def _value_count(flag: EngineFlag, available: int) -> int | None:
     """How many of the words after it a flag takes; None where there are too few."""
     if flag.form in _WITHOUT_VALUE:
@@ -192,7 +188,7 @@ def _ambiguous(option: _Option) -> Diagnostic:
 
 def _unknown(option: _Option, table: EngineTable) -> Diagnostic:
     word = option.word
-    name = _before_value(word)
+    name = word.name
     replacement = renamed_field(name)
     if replacement is not None:
         return rules.S303.at(word.place, f"{word.flag} is {replacement.what}", replacement.help)

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from servespec.compiler import command_rules as rules
+from servespec.compiler.command_line.findings import refused, secret
 from servespec.compiler.command_line.flag_value import NotTakenError, value_of
 from servespec.compiler.command_line.parser import Given
 from servespec.compiler.command_line.word import Word, quoted
 from servespec.compiler.facts.engine_fields import EngineFlag, EngineTable, Form
 from servespec.diagnostics import Diagnostic
 
-SECRET_VARIABLES: Mapping[str, str] = {"api_key": "VLLM_API_KEY", "hf_token": "HF_TOKEN"}
 _CONFIG_FILE = "config"
 
 
@@ -34,6 +34,7 @@ def settings_of(given: Sequence[Given], table: EngineTable, found: list[Diagnost
         before = last.get(name)
         if before is not None and one.flag.form is not Form.APPEND:
             found += _repeated(before, one)
+            found += _lost_fault(settings.get(name), table)
         last[name] = one
         setting = _setting(one, table, found)
         if setting is not None:
@@ -57,7 +58,7 @@ def _setting(one: Given, table: EngineTable, found: list[Diagnostic]) -> Setting
     try:
         value = value_of(one, table)
     except NotTakenError as error:
-        found.append(rules.S305.at(one.word.place, f"{one.word.flag}: {error}", _as_declared(table)))
+        found.append(refused(one.word.name, one.word, str(error), table))
         return None
     keys = one.values[0].keys if one.values else {}
     return None if value is None else Setting(one.flag, one.word, value, keys)
@@ -67,18 +68,12 @@ def _not_carried(one: Given) -> Diagnostic | None:
     """A secret, or the config file that the engine passes over."""
     word = one.word
     if one.flag.secret:
-        variable = SECRET_VARIABLES.get(one.flag.name)
-        help_text = f"set `{variable}` in the shell that starts the server" if variable else "keep it out of specs"
-        return rules.S310.at(word.place, f"{word.flag} may hold a secret and is not carried", help_text)
+        return secret(word.name, one.flag.name, word)
     if one.flag.name == _CONFIG_FILE:
         name = one.values[0].text
         message = f"vLLM reads no file for {word.flag} joined by `=`"
         return rules.S313.at(word.place, message, f"write `--config {quoted(name)[1:-1]}`, in two words")
     return None
-
-
-def _as_declared(table: EngineTable) -> str:
-    return f"as vLLM {table.version} declares it"
 
 
 def _repeated(before: Given, one: Given) -> Iterator[Diagnostic]:
@@ -91,3 +86,12 @@ def _repeated(before: Given, one: Given) -> Iterator[Diagnostic]:
     elif before.word.place.file == one.word.place.file:
         message = f"{before.word.flag} is given again: {one.word.flag} wins"
         yield rules.S307.at(before.word.place, message, "delete one of them")
+
+
+def _lost_fault(lost: Setting | None, table: EngineTable) -> Iterator[Diagnostic]:
+    """The engine checks a config that is lost as well."""
+    if lost is None or not lost.flag.type.config:
+        return
+    reason = table.check_value(lost.flag.type, lost.value)
+    if reason is not None:
+        yield refused(lost.word.name, lost.word, reason, table)

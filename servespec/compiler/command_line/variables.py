@@ -5,6 +5,7 @@ from typing import Any
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.carrying import Carried
+from servespec.compiler.command_line.findings import secret
 from servespec.compiler.command_line.program import Program
 from servespec.compiler.command_line.word import Word, quoted
 from servespec.compiler.engine_homes import VARIABLE_HOMES
@@ -36,8 +37,7 @@ def _carried(word: Word, name: str, value: str, table: EngineTable) -> Carried |
         help_text = f"did you mean `{near[0]}`?" if near else "set it in the shell that starts the server"
         return rules.S315.at(word.place, f"vLLM {table.version} reads no variable {word.flag}", help_text)
     if variable.secret:
-        help_text = f"set `{name}` in the shell that starts the server"
-        return rules.S310.at(word.place, f"{word.flag} may hold a secret and is not carried", help_text)
+        return secret(name, name, word)
     home = VARIABLE_HOMES.get(name)
     if home is None:
         return Carried(("engine", "env", name), value, word.flag, word)

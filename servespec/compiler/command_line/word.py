@@ -30,9 +30,14 @@ class Word:
     keys: Mapping[str, "Word"] = field(default_factory=dict)
 
     @property
+    def name(self) -> str:
+        """The word up to its `=`: what follows may be a secret."""
+        return self.text.partition("=")[0]
+
+    @property
     def flag(self) -> str:
-        """The word up to its `=`, for messages: what follows may be a secret."""
-        return f"{quoted(self.text.partition('=')[0])}{self.where}"
+        """The name for messages."""
+        return f"{quoted(self.name)}{self.where}"
 
     @property
     def named(self) -> str:

@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 from servespec.compiler.facts.attention_backends import (
     B12X_ROW,
+    BACKENDS,
     DENSE_ROWS,
     FLASH_ATTN_FILE,
     FLASHINFER_FILE,
@@ -210,3 +211,22 @@ def _facts_0_32() -> AttentionFacts:
 
 
 ATTENTION_FACTS: Mapping[str, AttentionFacts] = MappingProxyType({"0.33.0": _facts_0_33(), "0.32.0": _facts_0_32()})
+
+WIDE_HEAD_PAGE_TOKENS = Sourced(
+    128,
+    "tokens",
+    "vllm",
+    "0.33.0",
+    f"{BACKENDS}/fa_utils.py",
+    "FA4_HD256_PAGE_SIZE = 128",
+    "FlashAttention 4, head 256",
+)
+FP8_PAGE_TOKENS = Sourced(
+    64,
+    "tokens",
+    "vllm",
+    "0.33.0",
+    FLASH_ATTN_FILE,
+    "# The SM90 FP8-KV-dequant kernel uses a 64-token TMA tile/page. return 64",
+    "FlashAttention 4 on capability 9.0, head 512",
+)

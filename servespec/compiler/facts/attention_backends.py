@@ -16,9 +16,6 @@ from servespec.provenance import Sourced
 BACKENDS = "vllm/v1/attention/backends"
 FLASH_ATTN_FILE = f"{BACKENDS}/flash_attn.py"
 FLASHINFER_FILE = f"{BACKENDS}/flashinfer.py"
-INDEXER_FILE = f"{BACKENDS}/mla/indexer.py"
-REGISTRY_FILE = f"{BACKENDS}/registry.py"
-PRIORITIES_SOURCE = "vllm/platforms/cuda.py: _get_backend_priorities"
 
 ALWAYS = AttentionCgSupport.ALWAYS
 UNIFORM_BATCH = AttentionCgSupport.UNIFORM_BATCH
@@ -71,6 +68,7 @@ class BackendFacts:
     mm_prefix: bool = False
     sliding_window: bool = False
     non_causal: bool = False
+    non_causal_dcp: bool = False
     pcp: bool = False
     dcp: bool = False
     trims_on_device: bool = True
@@ -252,6 +250,7 @@ LATENT_ROWS: tuple[tuple[BackendFacts, str, str], ...] = (
             block_sizes_tokens=(32, 64),
             capabilities=BLACKWELL,
             non_causal=True,
+            non_causal_dcp=True,
             dcp=True,
             package="flashinfer",
         ),
@@ -267,6 +266,7 @@ LATENT_ROWS: tuple[tuple[BackendFacts, str, str], ...] = (
             block_sizes_tokens=(32, 64),
             capabilities=BLACKWELL,
             non_causal=True,
+            non_causal_dcp=True,
             dcp=True,
             package="tokenspeed_mla",
         ),
@@ -320,6 +320,7 @@ LATENT_ROWS: tuple[tuple[BackendFacts, str, str], ...] = (
         _support_quote(UNIFORM_BATCH),
     ),
     (
+        # Its file imports FlashInfer only when it runs, so the engine chooses it without FlashInfer too.
         replace(
             _LATENT_BASE,
             name="FLASHINFER_MLA_SPARSE",
@@ -331,7 +332,6 @@ LATENT_ROWS: tuple[tuple[BackendFacts, str, str], ...] = (
             capabilities=BLACKWELL,
             dcp=True,
             replays_varlen=True,
-            package="flashinfer",
         ),
         f"{BACKENDS}/mla/flashinfer_mla_sparse.py",
         _support_quote(UNIFORM_BATCH),

@@ -183,6 +183,13 @@ class EngineTable:
             key = self._spellings().get(_spelling(name), "")
         return _flag(key, self._flags[key]) if key else None
 
+    def flag_of(self, config: str, field: str) -> str | None:
+        """The name of the flag that sets a field of a config class; None where no flag does."""
+        if "fields" not in self._made:
+            rows = self._flags.items()
+            self._made["fields"] = {(row["config"], row["field"]): key for key, row in rows if row["field"]}
+        return cast("str | None", self._made["fields"].get((config, field)))
+
     def variables(self) -> tuple[str, ...]:
         """Names and patterns of the variables."""
         return tuple(self._variables)

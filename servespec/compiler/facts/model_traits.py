@@ -191,7 +191,7 @@ def uses_mla(config: Config, version: str) -> bool:
     text = text_config(config)
     if config.get("is_causal") is False:
         return False
-    if text.get("model_type") not in ARCHITECTURE_TABLES[version].mla_model_types.value:
+    if _string(text, "model_type") not in ARCHITECTURE_TABLES[version].mla_model_types.value:
         return False
     key = "head_dim" if text.get("compress_ratios") else "kv_lora_rank"
     return text.get(key) is not None
@@ -328,7 +328,7 @@ def _algorithm_name(algorithm: object) -> str:
 
 def _is_prefix_lm(config: Config) -> bool:
     declared = config.get("is_mm_prefix_lm")
-    return bool(declared) if declared is not None else config.get("model_type") in PREFIX_LM_MODEL_TYPES.value
+    return bool(declared) if declared is not None else _string(config, "model_type") in PREFIX_LM_MODEL_TYPES.value
 
 
 def _quantization(config: Config) -> Config | None:
@@ -353,7 +353,7 @@ def _integer(config: Config, *names: str) -> int | None:
 
 def _number(config: Config, name: str) -> float | None:
     value = config.get(name)
-    return float(value) if isinstance(value, int | float) else None
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _string(config: Config, name: str) -> str | None:
@@ -444,17 +444,18 @@ def _rope_parameters(text: Config) -> Iterator[Config]:
         return
     nested = [one for one in section.values() if isinstance(one, Mapping)]
     for one in nested or [section]:
-        yield {**one, "rope_type": one.get("rope_type") or one.get("type") or "default"}
+        yield {**one, "rope_type": str(one.get("rope_type") or one.get("type") or "default")}
 
 
 def _rope_factor(text: Config, ropes: Sequence[Config]) -> float:
     if "gemma3" in str(text.get("model_type")):
         return 1.0
-    factor: float | None = 1.0
-    for rope in ropes:
-        if rope["rope_type"] not in UNSCALED_ROPE_TYPES.value:
-            factor = rope.get("factor", factor)
-    return 1.0 if factor is None else float(factor)
+    factors = [_number(rope, "factor") for rope in ropes if _scales_length(rope)]
+    return (factors[-1] if factors else None) or 1.0
+
+
+def _scales_length(rope: Config) -> bool:
+    return rope["rope_type"] not in UNSCALED_ROPE_TYPES.value and "factor" in rope
 
 
 def limited_to_draft(length: Tokens, draft_length: Tokens | None) -> Tokens:

@@ -148,7 +148,7 @@ def _drafter_steps(frame: GraphFrame, manager: Manager, shapes: Sequence[Shape])
         k = frame.k_of(requests)
         if k == 0 or (manager.decode is Routine.LATER_STEPS and k < 2):
             return None
-        if len(manager.reach) == 1:
+        if manager.mixed is None:
             return uniform_batch(requests, manager.query_len, draft_steps=k)
         return uniform_batch(requests, TokensPerRequest(1 + k))
 

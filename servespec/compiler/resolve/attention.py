@@ -191,14 +191,16 @@ def _support(facts: BackendFacts, q: AttentionQuestion) -> tuple[AttentionCgSupp
 
 def _flashinfer(facts: BackendFacts, condition: str, q: AttentionQuestion) -> _Outcome:
     usable = uses_trtllm(q)
-    must = q.needs.has_sink or (is_sm100(q.device) and q.needs.kv_cache_dtype.startswith("nvfp4"))
-    must = must or q.needs.enable_adaptive_verification
-    cases = (True, False) if usable is None else (usable,)
-    found = tuple(
-        _flashinfer_case(facts, _joined(condition, usable, case), case, q) for case in cases if case or not must
-    )
-    is_certain = not condition and not (usable is None and must)
-    return _Outcome(_merged(found, condition, must), is_certain=is_certain)
+    needs_kernels = q.kernels.trtllm is None and _needs_trtllm(q)
+    cases = (True,) if needs_kernels and usable is None else (True, False) if usable is None else (usable,)
+    found = tuple(_flashinfer_case(facts, _joined(condition, usable, case), case, q) for case in cases)
+    return _Outcome(_merged(found, condition), is_certain=not condition and not needs_kernels)
+
+
+def _needs_trtllm(q: AttentionQuestion) -> bool:
+    """Settings with which FlashInfer is a candidate only where it has the TensorRT-LLM kernels."""
+    packed = is_sm100(q.device) and q.needs.kv_cache_dtype.startswith("nvfp4")
+    return packed or q.needs.has_sink or q.needs.enable_adaptive_verification
 
 
 def _joined(condition: str, usable: bool | None, case: bool) -> str:
@@ -208,10 +210,12 @@ def _joined(condition: str, usable: bool | None, case: bool) -> str:
     return f"{condition or 'if flashinfer runs'} {kernels}"
 
 
-def _merged(found: tuple[Candidate, ...], condition: str, must: bool) -> tuple[Candidate, ...]:
+def _merged(found: tuple[Candidate, ...], condition: str) -> tuple[Candidate, ...]:
     """One candidate where the open question makes no difference."""
     plain = {replace(candidate, condition=condition, because="") for candidate in found}
-    return (replace(found[0], condition=condition),) if len(plain) == 1 and not must else found
+    if len(found) == 1 or len(plain) > 1:
+        return found
+    return (replace(found[0], condition=condition),)
 
 
 def _flashinfer_case(facts: BackendFacts, condition: str, trtllm: bool, q: AttentionQuestion) -> Candidate:

@@ -11,6 +11,7 @@ from servespec.compiler.facts.devices import is_sm100
 from servespec.compiler.resolve.attention_needs import (
     AttentionNeeds,
     AttentionQuestion,
+    flash_attention_page_tokens,
     flash_attention_version,
     has_flash_attention_4,
     is_quantized,
@@ -82,8 +83,12 @@ def _kind_reasons(facts: BackendFacts, needs: AttentionNeeds) -> Iterator[str]:
 def _layout_reasons(facts: BackendFacts, needs: AttentionNeeds) -> Iterator[str]:
     if needs.prefill_context_parallel_size > 1 and not facts.pcp:
         yield "prefill context parallelism"
-    if needs.decode_context_parallel_size > 1 and not facts.dcp:
+    if needs.decode_context_parallel_size <= 1:
+        return
+    if not facts.dcp:
         yield "decode context parallelism"
+    if facts.is_mla and needs.is_non_causal and not facts.non_causal_dcp:
+        yield "attention that is not causal under decode context parallelism"
 
 
 def _combination_reasons(facts: BackendFacts, q: AttentionQuestion) -> Iterator[str]:
@@ -104,6 +109,8 @@ def _flash_attention_reasons(q: AttentionQuestion) -> Iterator[str]:
     widest = 512 if has_flash_attention_4(q) else 256
     if needs.head_size % 8 != 0 or needs.head_size > widest:
         yield f"head size {needs.head_size}"
+    if needs.block_size_tokens is not None and needs.block_size_tokens % flash_attention_page_tokens(q) != 0:
+        yield f"block size {needs.block_size_tokens}"
     resolved = flash_attention_version(q, for_head=True)
     if needs.has_sink and flash_attention_version(q, for_head=False) not in (3, 4):
         yield "attention sinks below FlashAttention 3"
@@ -127,7 +134,7 @@ def _flashinfer_reasons(q: AttentionQuestion) -> Iterator[str]:
     if not needs.kv_cache_dtype.startswith("nvfp4"):
         return
     if is_sm100(q.device):
-        if uses_trtllm(q) is False:
+        if q.kernels.trtllm is False:
             yield "an NVFP4 KV cache without the TensorRT-LLM kernels"
     elif needs.kv_cache_dtype != "nvfp4" or needs.head_size == 64 or needs.has_sink:
         yield f"KV cache dtype {needs.kv_cache_dtype}"

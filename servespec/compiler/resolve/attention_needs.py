@@ -1,9 +1,16 @@
 """The question that attention is resolved for: a model's needs, a device and what is installed on it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from servespec.compiler.facts.attention import ATTENTION_FACTS, AttentionFacts
+from servespec.compiler.facts.attention import (
+    ATTENTION_FACTS,
+    FP8_PAGE_TOKENS,
+    WIDE_HEAD_PAGE_TOKENS,
+    AttentionFacts,
+)
 from servespec.compiler.facts.devices import Device, is_sm100
+
+_SMALLEST_PAGE_TOKENS = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +132,22 @@ def flash_attention_version(q: AttentionQuestion, *, for_head: bool) -> int:
     return 2 if version == 4 and _fa4_cannot(q) else version
 
 
+def flash_attention_page_tokens(q: AttentionQuestion) -> int:
+    """Tokens that FlashAttention's KV blocks must be a multiple of.
+
+    Source: vllm/v1/attention/backends/flash_attn.py, FlashAttentionBackend.get_supported_kernel_block_sizes, which
+    asks for the version without the sinks and the block size.
+    """
+    plain = replace(q, needs=replace(q.needs, has_sink=False, block_size_tokens=None))
+    version = flash_attention_version(plain, for_head=True)
+    reads_fp8 = q.needs.kv_cache_dtype in ("fp8", "fp8_e4m3")
+    if q.device.compute_capability[0] == 9 and reads_fp8 and q.needs.head_size == 512 and version == 4:
+        return FP8_PAGE_TOKENS.value
+    if q.device.compute_capability[0] in (10, 11) and q.needs.head_size == 256 and version == 4:
+        return WIDE_HEAD_PAGE_TOKENS.value
+    return _SMALLEST_PAGE_TOKENS
+
+
 def _default_flash_attention(q: AttentionQuestion) -> int:
     if q.device.compute_capability[0] == 9:
         return 3
@@ -150,7 +173,7 @@ def _fa4_wide_head_falls_back(needs: AttentionNeeds) -> bool:
         needs.has_sink
         or needs.has_logits_softcap
         or is_quantized(needs.kv_cache_dtype)
-        or (block is not None and block % 128 != 0)
+        or (block is not None and block % WIDE_HEAD_PAGE_TOKENS.value != 0)
         or needs.is_mm_prefix
         or needs.decode_context_parallel_size > 1
     )

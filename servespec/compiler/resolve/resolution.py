@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from servespec.compiler.engine import Engine
-from servespec.compiler.facts.architectures import largest_graph_hook
+from servespec.compiler.facts.architectures import kv_cache_dtype_hook, largest_graph_hook
 from servespec.compiler.facts.cudagraph_mode import AttentionCgSupport, CudaGraphMode, connector_needs_piecewise
 from servespec.compiler.facts.devices import Device, is_cpu, is_sm100
 from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.compiler.facts.model_traits import limited_to_draft
 from servespec.compiler.graphs.managers import Drafter, DrafterKind, GraphFrame, Microbatching
 from servespec.compiler.graphs.split import CaptureFields, SizeDefaults, resolved_kinds
 from servespec.compiler.graphs.stock import TokenListRequest
@@ -242,9 +243,21 @@ def _all2all(spec: ServingSpec) -> str:
 
 def _max_model_len(request: ResolveRequest) -> Resolved[Tokens | None]:
     written = request.spec.model.max_model_len
+    own = request.target.max_model_len
     if written is not None:
-        return Resolved(Tokens(written), Origin.SPEC, "set in the spec")
-    return request.target.max_model_len
+        own = Resolved(Tokens(written), Origin.SPEC, "set in the spec")
+    speculative, draft = request.spec.speculative, request.draft
+    if speculative is None or speculative.method != _OWN_POSITIONS or draft is None or own.value is None:
+        return own
+    limited = limited_to_draft(own.value, draft.max_model_len.value)
+    return own if limited == own.value else Resolved(limited, Origin.DERIVED, "the draft model follows no further")
+
+
+_OWN_POSITIONS = "draft_model"
+"""The method whose draft keeps its own longest context; the others take on the target's.
+
+Source: vllm/config/speculative.py: SpeculativeConfig.draft_shares_target_positions.
+"""
 
 
 def _runner_request(request: ResolveRequest, drafting: Drafting) -> RunnerRequest:
@@ -297,7 +310,7 @@ def _uses_microbatches(spec: ServingSpec) -> bool:
 def _mode_request(request: ResolveRequest, drafting: Drafting, runner: ModelRunner) -> ModeRequest:
     spec, target = request.spec, request.target.traits
     breakable = spec.compilation.breakable_cudagraph
-    tensor, data = spec.parallel.tensor_parallel_size, spec.parallel.data_parallel_size
+    data = spec.parallel.data_parallel_size
     optimization = spec.optimization_level
     return ModeRequest(
         version=request.engine.facts_version,
@@ -313,7 +326,7 @@ def _mode_request(request: ResolveRequest, drafting: Drafting, runner: ModelRunn
         data_parallel_size=data,
         expert_data_parallel_size=data if target.is_mixture_of_experts else 1,
         pipeline_parallel_size=spec.parallel.pipeline_parallel_size,
-        uses_all2all=target.is_mixture_of_experts and spec.parallel.enable_expert_parallel and data * tensor > 1,
+        uses_all2all=_uses_all2all(spec),
         all2all_backend=_all2all(spec),
         has_hisparse=_engine_field(spec, "attention", "hisparse_config", None) is not None,
         is_pooling=target.is_pooling,
@@ -322,6 +335,13 @@ def _mode_request(request: ResolveRequest, drafting: Drafting, runner: ModelRunn
         enable_adaptive_verification=_verifies_adaptively(spec),
         has_lora=spec.lora is not None,
     )
+
+
+def _uses_all2all(spec: ServingSpec) -> bool:
+    """Source: vllm/config/parallel.py: ParallelConfig.use_all2all; its sequence parallelism needs data parallelism."""
+    parallel = spec.parallel
+    context = _engine_field(spec, "parallel", "prefill_context_parallel_size", 1)
+    return parallel.data_parallel_size > 1 or (parallel.enable_expert_parallel and context > 1)
 
 
 def _connector(spec: ServingSpec) -> bool:
@@ -366,7 +386,7 @@ def _attention_question(request: ResolveRequest, model: Model, drafting: Draftin
         head_size=traits.head_size,
         architectures=traits.architectures,
         dtype=_dtype(spec.model.dtype, traits.dtype),
-        kv_cache_dtype=spec.memory.kv_cache_dtype or "auto",
+        kv_cache_dtype=_kv_cache_dtype(request, model),
         block_size_tokens=spec.memory.block_size,
         use_mla=traits.is_mla,
         use_sparse=traits.uses_sparse_index,
@@ -374,6 +394,7 @@ def _attention_question(request: ResolveRequest, model: Model, drafting: Draftin
         is_mm_prefix=traits.is_multimodal_prefix_lm,
         has_sliding_window=traits.sliding_window is not None,
         has_logits_softcap=traits.attn_logit_softcapping is not None,
+        is_non_causal=model is not request.target and drafting.method.value == "dflash",
         enable_adaptive_verification=_verifies_adaptively(spec),
         query_len_tokens_per_request=1 + drafting.num_speculative_tokens.value,
         num_heads_per_rank=_per_rank(traits.num_attention_heads, ranks),
@@ -393,6 +414,15 @@ def _attention_question(request: ResolveRequest, model: Model, drafting: Draftin
     return AttentionQuestion(
         device=request.device, needs=needs, version=request.engine.facts_version, kernels=request.engine.kernels
     )
+
+
+def _kv_cache_dtype(request: ResolveRequest, model: Model) -> str:
+    """The type of the spec, else what the model's hook or its checkpoint makes of `auto`."""
+    written = request.spec.memory.kv_cache_dtype
+    if written not in (None, "auto"):
+        return str(written)
+    hook = kv_cache_dtype_hook(model.traits.architectures, is_sm100(request.device), request.engine.facts_version)
+    return hook or model.traits.checkpoint_kv_cache_dtype or "auto"
 
 
 def _dtype(written: str | None, config: str | None) -> str:

@@ -1,0 +1,153 @@
+"""Serves specs on this machine and writes what was planned beside what the engine captured.
+
+usage: python benchmarks/launches.py --out FILE [--parallel N] [--timeout SECONDS] SPEC...
+
+Every launch goes through `servespec serve`, which asks one question once it is ready and stops.  The file names
+device, driver, versions, date and command; a launch that failed is kept with its exit code and last words.  What
+the engine says of memory is kept only where launches do not share the GPU.
+"""
+
+import argparse
+import json
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from servespec import __version__
+from servespec.runtime.captured import captured_counts
+from servespec.runtime.probe import present_gpus
+
+_PACKAGES = ("vllm", "torch", "triton", "flashinfer-python")
+_SAID = re.compile(
+    r"(GPU KV cache size: .*|Available KV cache memory: .*|Graph capturing finished .*|CUDA graph pool memory: .*"
+    r"|Model loading took .*|Using V2 Model Runner.*|Using \w+ attention backend.*)"
+)
+_TITLES = {"step0_piecewise": "prefill", "step0_uniform": "prefill", "later_steps": "decode"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One launch; ``planned`` and ``captured`` count graphs by manager and mode."""
+
+    spec: str
+    text: str
+    exit_code: int
+    seconds: float
+    lowering: str
+    planned: Mapping[str, int]
+    captured: Mapping[str, int]
+    equal: bool
+    engine_said: tuple[str, ...]
+    last_words: str
+
+
+def main() -> int:
+    arguments = _arguments()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.parallel) as pool:
+        jobs = [pool.submit(launch, spec, Path(folder), arguments.timeout) for spec in arguments.specs]
+        launches = [job.result() for job in jobs]
+    if arguments.parallel > 1:
+        launches = [replace(one, engine_said=()) for one in launches]
+    arguments.out.write_text(json.dumps(_document(launches), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    for one in launches:
+        verdict = "as planned" if one.equal else "DIFFERS"
+        print(f"{one.spec}: exit {one.exit_code}, {sum(one.captured.values())} graphs, {verdict}, {one.seconds:.0f} s")
+    return 0 if all(one.equal and one.exit_code == 0 for one in launches) else 1
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--timeout", type=float, default=600)
+    parser.add_argument("specs", nargs="+", metavar="SPEC")
+    return parser.parse_args()
+
+
+def launch(spec: str, folder: Path, timeout_seconds: float) -> Launch:
+    """Serves one spec, asks, stops, and reads what lies beside its log."""
+    record = folder / Path(spec).stem
+    words = [sys.executable, "-m", "servespec", "serve", spec, "--record", str(record), "--ask", "Hello"]
+    began = time.monotonic()
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+        exit_code, said = done.returncode, done.stderr
+    except subprocess.TimeoutExpired as error:
+        exit_code, said = 124, str(error.stderr or "")
+    plan, log = _read(record / "plan.json"), _read(record / "engine.log")
+    document = json.loads(plan) if plan else {}
+    planned, captured = planned_bars(document.get("runners", [])), _named(captured_counts(log))
+    return Launch(
+        spec=Path(spec).name,
+        text=Path(spec).read_text(encoding="utf-8"),
+        exit_code=exit_code,
+        seconds=round(time.monotonic() - began, 1),
+        lowering=document.get("engine", {}).get("lowering", ""),
+        planned=planned,
+        captured=captured,
+        equal=bool(document) and planned == captured,
+        engine_said=tuple(dict.fromkeys(_SAID.findall(log))),
+        last_words="" if exit_code == 0 else said[-1500:],
+    )
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+
+
+def planned_bars(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """Graphs of a plan's rows by the manager and mode that capture them."""
+    counts: Counter[str] = Counter()
+    for row in rows:
+        if row["graphs"]:
+            title = "target" if row["runner"] == "target" else _TITLES.get(row["routine"], "block")
+            counts[f"{title} {row['mode']}"] += row["graphs"]
+    return dict(sorted(counts.items()))
+
+
+def _named(counts: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """The engine's names of its managers in the plan's words."""
+    known = {"": "target", "prefill": "prefill", "decode": "decode"}
+    return dict(sorted((f"{known.get(title, 'block')} {mode}", count) for (title, mode), count in counts.items()))
+
+
+def _document(launches: list[Launch]) -> dict[str, Any]:
+    gpus = present_gpus()
+    return {
+        "what": "graphs planned by servespec and captured by the engine, by manager and mode",
+        "device": [f"{gpu.name}, {gpu.memory_mib} MiB" for gpu in gpus],
+        "driver": _driver(),
+        "versions": {"servespec": __version__, **{name: _version(name) for name in _PACKAGES}},
+        "date": datetime.now(UTC).date().isoformat(),
+        "command": " ".join(["python", *sys.argv]),
+        "launches": [asdict(one) for one in launches],
+    }
+
+
+def _driver() -> str:
+    words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()[0]
+    except (OSError, IndexError):
+        return "none"
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

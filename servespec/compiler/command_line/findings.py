@@ -1,0 +1,24 @@
+"""Findings that several steps of reading make."""
+
+from collections.abc import Mapping
+
+from servespec.compiler import command_rules as rules
+from servespec.compiler.command_line.word import Word, quoted
+from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.diagnostics import Diagnostic
+
+_SECRET_VARIABLES: Mapping[str, str] = {"api_key": "VLLM_API_KEY", "hf_token": "HF_TOKEN"}
+
+
+def refused(name: str, word: Word, reason: str, table: EngineTable) -> Diagnostic:
+    """The engine does not take a value; a reason that starts with a path goes on with the name."""
+    path, _, rest = reason.partition(": ") if reason[0] in ".[" else ("", "", reason)
+    message = f"{quoted(name + path)}{word.where}: {rest}"
+    return rules.S305.at(word.place, message, f"as vLLM {table.version} declares it")
+
+
+def secret(name: str, setting: str, word: Word) -> Diagnostic:
+    """A secret is left out; ``setting`` is the engine's name of it, of a flag or of a variable."""
+    variable = setting if setting.isupper() else _SECRET_VARIABLES.get(setting)
+    help_text = f"set `{variable}` in the shell that starts the server" if variable else "keep it out of specs"
+    return rules.S310.at(word.place, f"{quoted(name)}{word.where} may hold a secret and is not carried", help_text)

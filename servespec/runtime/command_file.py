@@ -1,0 +1,47 @@
+"""The files that a server's command line names, read for :mod:`servespec.compiler.command_line`."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from servespec.compiler.command_line import CommandLine, command_line_source, mended, read_command_line
+from servespec.compiler.facts.engine_fields import table, versions
+from servespec.compiler.pipeline import compile_spec
+from servespec.compiler.plan import Plan
+from servespec.diagnostics import SpecError, has_errors
+from servespec.runtime.gather import Options, compile_request
+from servespec.schema.overrides import with_overrides
+
+_CONFIG_ENDINGS = (".yaml", ".yml")
+
+
+def plan_of_command(words: Sequence[str], gpu: str, count: int, options: Options) -> tuple[Plan, CommandLine]:
+    """The plan of a command line; what could not be carried over is among its findings.
+
+    Raises SpecError where the command line starts no server, or its spec is refused.
+    """
+    command = read_command_line(words, table(versions()[-1]), _config_texts(words))
+    if has_errors(command.leftovers):
+        raise SpecError(command.leftovers)
+    as_it_runs = replace(command, data=_on_the_engine_as_it_is(command.data))
+    source = with_overrides(command_line_source(as_it_runs, gpu, count), options.settings)
+    return compile_spec(compile_request(source, options)), command
+
+
+def _on_the_engine_as_it_is(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A command line starts the unmodified engine, so nothing of ours is lowered into its plan."""
+    return {**data, "engine": {**data.get("engine", {}), "lowering": "none"}}
+
+
+def _config_texts(words: Sequence[str]) -> Mapping[str, str]:
+    """The text of each word that names a config file that exists."""
+    files = [word for word in words if word.endswith(_CONFIG_ENDINGS) and Path(word).is_file()]
+    return {word: Path(word).read_text(encoding="utf-8", errors="replace") for word in files}
+
+
+def mended_spec(plan: Plan, command: CommandLine) -> str:
+    """A spec that gives every decode batch of the command line a graph."""
+    request = plan.resolution.request.spec
+    hardware = {"gpu": request.hardware.gpu, "count": request.hardware.count}
+    return mended({**command.data, "hardware": hardware}, plan.to_json())

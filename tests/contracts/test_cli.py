@@ -1,0 +1,218 @@
+"""The command line is a contract: its commands and options, its exit codes, and what goes to which stream."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from servespec.cli import app
+from servespec.compiler.facts.devices import DEVICES
+from servespec.diagnostics import Place
+from servespec.runtime.probe import hardware_problem
+from tests.plans import REPOSITORY, model_folder
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+COMPILING = {"--set", "--allow-code", "--allow-unverified-engine", "--model-config", "--draft-config"}
+COMMANDS: dict[str, set[str]] = {
+    "validate": {"--format", "--strict", "--no-strict", "--allow-code", "--set"},
+    "plan": {"--format", "--against", "--details", "--no-details", "--output", "-o"} | COMPILING,
+    "serve": {"--dry-run", "--no-dry-run", "--format", "--ask", "--record", "--on-drift"} | COMPILING,
+    "explain": set(),
+    "schema": set(),
+    "doctor": {"--device-file"},
+}
+"""Every command with every option. A new knob goes into the spec; one that cannot is written here too."""
+
+CASES = REPOSITORY / "tests" / "golden" / "cases"
+GOOD, REFUSED = CASES / "no-drafts-h200" / "spec.yaml", CASES / "errors-mixed-fields" / "spec.yaml"
+
+
+def options_of(command: Any) -> set[str]:
+    return {
+        name
+        for parameter in command.params
+        for name in (*parameter.opts, *parameter.secondary_opts)
+        if name.startswith("-")
+    }
+
+
+def test_commands_and_options_are_these() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+    assert {name: options_of(command) for name, command in commands.items()} == COMMANDS
+
+
+def run(*words: str, given: str | None = None) -> Any:
+    return CliRunner().invoke(app, list(words), input=given)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_command_has_help(command: str) -> None:
+    done = run(command, "--help")
+
+    assert done.exit_code == 0
+    assert "Usage" in done.stdout
+
+
+# Exit codes
+
+
+def test_0_for_what_is_done() -> None:
+    assert [run("validate", str(GOOD)).exit_code, run("plan", str(GOOD)).exit_code] == [0, 0]
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "serve"])
+def test_1_for_a_spec_that_is_refused(command: str) -> None:
+    done = run(command, str(REFUSED))
+
+    assert done.exit_code == 1
+    assert "error[S201]" in (done.stdout if command == "validate" else done.stderr)
+
+
+@pytest.mark.parametrize("command", ["validate", "plan", "serve"])
+def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
+    done = run(command, str(tmp_path / "spec.yaml"))
+
+    assert done.exit_code == 1
+    assert "error[R008]" in done.output
+    assert codes_of(run("validate", str(tmp_path), "--format", "json")) == ["R008"]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("plan",), ("plan", str(GOOD), "--nonsense"), ("nonsense",), ("explain", "no-such-name"),
+     ("schema", "nonsense"), ("plan", str(GOOD), "--format", "toml")],
+)  # fmt: skip
+def test_2_for_usage(words: tuple[str, ...]) -> None:
+    done = run(*words)
+
+    assert done.exit_code == 2
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize("case", ["errors-device", "errors-engine-version", "errors-lowering"])
+def test_4_for_what_is_not_supported(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CASES / case)
+
+    assert run("plan", "spec.yaml").exit_code == 4
+
+
+def test_4_for_hardware_that_this_machine_does_not_have(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    problem = hardware_problem(DEVICES["h200"], 1, Place("spec.yaml"))
+    assert problem is not None
+    assert problem.code == "R009"
+    done = run("serve", str(GOOD), "--record", str(tmp_path))
+    assert (done.exit_code, "error[R009]" in done.stderr) == (4, True)
+
+
+def test_4_for_a_lowering_that_cannot_be_launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", driver_of_one_h200(tmp_path))
+
+    done = run("serve", str(CASES / "eagle3-h200-five-fields" / "spec.yaml"), "--record", str(tmp_path))
+
+    assert (done.exit_code, "error[R010]" in done.stderr) == (4, True)
+
+
+def driver_of_one_h200(folder: Path) -> str:
+    """A folder with a driver's tool that lists one H200."""
+    program = folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA H200, 143771, 9.0'\n", encoding="utf-8")
+    program.chmod(0o755)
+    return f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin"
+
+
+def test_4_where_there_is_no_gpu_to_describe(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    done = run("doctor", "--device-file", str(tmp_path / "device.json"))
+
+    assert (done.exit_code, "error[R011]" in done.output) == (4, True)
+
+
+# Streams and forms
+
+
+def codes_of(done: Any) -> list[str]:
+    return [finding["code"] for finding in json.loads(done.stdout)["diagnostics"]]
+
+
+def test_findings_as_json() -> None:
+    envelope = json.loads(run("validate", str(REFUSED), str(GOOD), "--format", "json").stdout)
+
+    assert set(envelope) >= {"format", "valid", "error_count", "warning_count", "diagnostics"}
+    assert (envelope["format"], envelope["valid"], envelope["error_count"]) == (1, False, 3)
+    assert {finding["file"] for finding in envelope["diagnostics"]} == {str(REFUSED)}
+
+
+def test_findings_as_annotations() -> None:
+    lines = run("validate", str(REFUSED), "--format", "github").stdout.splitlines()
+
+    assert [line.partition(" ")[0] for line in lines] == ["::error", "::error", "::error", "::warning"]
+
+
+def test_strict_fails_on_warnings() -> None:
+    spec = CASES / "legacy-list" / "spec.yaml"
+
+    assert [run("validate", str(spec), *strict).exit_code for strict in ([], ["--strict"])] == [0, 1]
+
+
+def test_a_plan_goes_to_stdout_and_its_findings_to_stderr() -> None:
+    done = run("plan", str(CASES / "legacy-list" / "spec.yaml"), "--format", "json")
+
+    assert json.loads(done.stdout)["format"] == 1
+    assert "warning[S202]" in done.stderr
+
+
+def test_a_plan_goes_to_a_file(tmp_path: Path) -> None:
+    output = tmp_path / "plan.json"
+
+    done = run("plan", str(GOOD), "--format", "json", "-o", str(output))
+
+    assert (done.stdout, json.loads(output.read_text(encoding="utf-8"))["format"]) == ("", 1)
+
+
+def test_a_spec_from_standard_input() -> None:
+    spec = {"servespec": 1, "model": {"id": model_folder("qwen3-8b")}, "hardware": {"gpu": "h200"}}
+
+    assert run("plan", "-", given=json.dumps(spec)).exit_code == 0
+
+
+def test_a_dry_run_prints_the_words_of_the_plan() -> None:
+    plan = json.loads(run("plan", str(GOOD), "--format", "json").stdout)
+
+    dry = json.loads(run("serve", str(GOOD), "--dry-run", "--format", "json").stdout)
+
+    assert dry["argv"] == plan["launch"]["argv"]
+    assert dry["env"] == plan["launch"]["env"]
+
+
+@pytest.mark.parametrize("name", ["spec", "plan"])
+def test_schemas_are_json(name: str) -> None:
+    assert json.loads(run("schema", name).stdout)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
+
+
+def test_colour_is_for_terminals() -> None:
+    assert "\x1b[" not in run("validate", str(REFUSED)).output
+
+
+def test_the_version() -> None:
+    done = subprocess.run([sys.executable, "-m", "servespec", "--version"], capture_output=True, text=True, timeout=60)
+
+    assert done.stdout.startswith("servespec ")
+
+
+def test_an_interrupted_reader_is_no_fault() -> None:
+    """`servespec plan SPEC | head -1` ends without a traceback."""
+    words = f"{sys.executable} -m servespec schema spec | head -1"
+    done = subprocess.run(["sh", "-c", words], capture_output=True, text=True, timeout=60, cwd=REPOSITORY)
+
+    assert (done.stdout, "Traceback" in done.stderr) == ("{\n", False)

@@ -1,0 +1,99 @@
+"""The published JSON Schemas, against the files that are published beside them and against our own checks."""
+
+import json
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from servespec.compiler.plan import PLAN_SCHEMA
+from servespec.compiler.spec_schema import spec_schema
+from servespec.diagnostics import has_errors
+from servespec.runtime.spec_file import spec_diagnostics
+from servespec.schema.source import read_source
+from tests.golden.cases import every_case
+from tests.plans import REPOSITORY, Json
+from tests.strategies import specs
+
+PUBLISHED = sorted((*REPOSITORY.glob("examples/*.yaml"), *REPOSITORY.glob("servespec/presets/*.yaml")))
+ACCEPTED = [case for case in every_case() if not case.refused]
+
+
+@lru_cache(maxsize=1)
+def spec_validator() -> Any:
+    return jsonschema.Draft202012Validator(spec_schema())
+
+
+def faults(document: Any) -> list[str]:
+    return [f"{error.json_path}: {error.message}" for error in spec_validator().iter_errors(document)]
+
+
+def test_the_schemas_are_schemas() -> None:
+    for schema in (PLAN_SCHEMA, spec_schema(), spec_schema("0.32.0")):
+        jsonschema.Draft202012Validator.check_schema(schema)
+
+
+@pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
+def test_a_published_spec_is_valid_by_both(path: Path) -> None:
+    source = read_source(path.read_bytes(), path.name)
+
+    assert faults(plain(source.data)) == []
+    assert not has_errors(spec_diagnostics(source, allow_code=False))
+
+
+def plain(data: Any) -> Any:
+    return json.loads(json.dumps(data))
+
+
+@pytest.mark.parametrize("case", ACCEPTED, ids=lambda case: case.name)
+def test_a_golden_spec_and_its_plan_are_valid(case: Any) -> None:
+    source = read_source((case.folder / "spec.yaml").read_bytes(), case.name)
+    plan = json.loads((case.folder / "plan.json").read_text(encoding="utf-8"))
+
+    assert faults(plain(source.data)) == []
+    jsonschema.Draft202012Validator(PLAN_SCHEMA).validate(plan)
+
+
+@given(specs())
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_a_spec_that_we_take_is_valid_by_the_schema(spec: Json) -> None:
+    assert faults(plain(spec)) == []
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("servespec",), 2),
+        (("model", "id"), ""),
+        (("scheduler", "max_num_seqs"), 0),
+        (("scheduler", "max_num_sequences"), 8),
+        (("compilation", "cudagraph_mode"), "FULL_AND_PIECWISE"),
+        (("compilation", "max_decode_cudagraph_capture_requests"), "many"),
+        (("memory", "gpu_memory_utilization"), 92),
+        (("memory", "gpu_memory_utilization"), 0),
+        (("memory", "kv_cache_memory_bytes"), "40G"),
+        (("speculative",), {"method": "eagle3", "dynamic": []}),
+        (("speculative",), {"method": "eagle3", "num_speculative_token": 3}),
+        (("parallel", "tensor_parallel_size"), "2x"),
+        (("engine", "name"), "sglang"),
+        (("serve", "port"), 70000),
+        (("hardware", "gpu"), {"file": "x"}),
+        (("performance_mode",), "fast"),
+    ],
+)
+def test_an_editor_and_we_refuse_the_same(path: tuple[str, ...], value: Any) -> None:
+    spec: Json = {"servespec": 1, "model": {"id": "org/model"}, "hardware": {"gpu": "h200"}}
+    section = spec
+    for step in path[:-1]:
+        section = section.setdefault(step, {})
+    section[path[-1]] = value
+
+    assert faults(spec) != []
+    assert has_errors(spec_diagnostics(read_source(json.dumps(spec), "spec.yaml"), allow_code=False))
+
+
+def test_every_file_beside_the_schemas_is_looked_at() -> None:
+    assert PUBLISHED

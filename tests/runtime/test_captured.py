@@ -1,0 +1,100 @@
+"""What an engine's log says was captured, held against a plan."""
+
+from pathlib import Path
+
+import pytest
+
+from servespec.runtime.captured import capture_findings, captured_counts, planned_counts, verdict
+from tests.plans import spec_of, compiled
+
+LOG = """(EngineCore pid=9) INFO Starting to load model\r
+(EngineCore pid=9) Capturing CUDA graphs (PIECEWISE):   0%|          | 0/51 [00:00<?, ?it/s]\r\
+Capturing CUDA graphs (PIECEWISE): 100%|██████████| 51/51 [00:03<00:00, 15.20it/s]
+Capturing CUDA graphs (FULL): 100%|██████████| 2/2 [00:00<00:00,  3.20it/s]
+Capturing prefill CUDA graphs (PIECEWISE): 100%|██████████| 51/51 [00:00<00:00, 60.00it/s]
+Capturing CUDA graphs (FULL):  50%|█████     | 24/49 [00:00<00:00, 30.00it/s]\r\
+Capturing CUDA graphs (FULL): 100%|██████████| 49/49 [00:01<00:00, 30.00it/s]
+Capturing multi-module MTP CUDA graphs (FULL): 100%|##########| 7/7 [00:01<00:00, 30.00it/s]
+"""
+
+
+def test_the_last_bar_of_a_name_counts() -> None:
+    actual = captured_counts(LOG)
+
+    assert actual == {
+        ("", "PIECEWISE"): 51,
+        ("", "FULL"): 49,
+        ("prefill", "PIECEWISE"): 51,
+        ("multi-module MTP", "FULL"): 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "block_title"), [("eagle3", None), ("dspark", "dspark"), ("dflash", "dflash")]
+)
+def test_a_plan_counts_every_graph_once(method: str, block_title: str | None) -> None:
+    plan = compiled(_spec(method))
+
+    counts = planned_counts(plan)
+
+    assert sum(counts.values()) == len(plan.graphs.shapes)
+    titles = {title for title, _ in counts}
+    assert titles == ({"", "prefill", "decode"} if block_title is None else {"", block_title})
+
+
+def test_a_capture_as_planned_has_no_findings(tmp_path: Path) -> None:
+    plan = compiled(_spec("eagle3"))
+    log = _log_of(tmp_path, dict(planned_counts(plan)))
+
+    assert capture_findings(plan, log) == ()
+    assert verdict(plan) == f"captured {len(plan.graphs.shapes)} graphs, as planned"
+
+
+def test_one_graph_less_is_an_error_that_names_the_manager(tmp_path: Path) -> None:
+    plan = compiled(_spec("eagle3"))
+    counts = dict(planned_counts(plan))
+    counts["decode", "FULL"] -= 1
+
+    found = capture_findings(plan, _log_of(tmp_path, counts))
+
+    assert [finding.code for finding in found] == ["L016"]
+    wanted = planned_counts(plan)["decode", "FULL"]
+    assert found[0].message == f"the decode manager captured {wanted - 1} FULL graphs; {wanted} were planned"
+
+
+def test_a_manager_that_was_not_planned_is_an_error(tmp_path: Path) -> None:
+    plan = compiled(_spec("eagle3"))
+    counts = {**planned_counts(plan), ("decoder replay", "PIECEWISE"): 3}
+
+    found = capture_findings(plan, _log_of(tmp_path, counts))
+
+    assert [finding.message for finding in found] == [
+        "the decoder replay manager captured 3 PIECEWISE graphs; 0 were planned"
+    ]
+
+
+def test_a_log_without_bars_is_a_warning(tmp_path: Path) -> None:
+    log = tmp_path / "engine.log"
+    log.write_text("nothing about graphs\n", encoding="utf-8")
+
+    assert [finding.code for finding in capture_findings(compiled(_spec("eagle3")), log)] == ["L017"]
+
+
+def _spec(method: str) -> dict[str, object]:
+    return spec_of(
+        "qwen3-8b",
+        "h200",
+        scheduler={"max_num_seqs": 64, "max_num_batched_tokens": 2048},
+        speculative={"method": method, "num_speculative_tokens": 3},
+        engine={"version": "0.33.0", "lowering": "legacy"},
+    )
+
+
+def _log_of(folder: Path, counts: dict[tuple[str, str], int]) -> Path:
+    log = folder / "engine.log"
+    bars = [
+        f"Capturing {f'{title} ' if title else ''}CUDA graphs ({mode}): 100%|██████████| {n}/{n} [00:01<00:00]\n"
+        for (title, mode), n in counts.items()
+    ]
+    log.write_text("".join(bars), encoding="utf-8")
+    return log

@@ -1,0 +1,149 @@
+"""The spec that mends a command line: every decode batch gets a FULL graph, and the comments say which had none."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from servespec.compiler.command_line import command_line_source, mended, read_command_line
+from servespec.compiler.facts.engine_fields import table
+from servespec.compiler.pipeline import compile_spec
+from servespec.runtime.gather import Options, compile_request
+from servespec.schema.source import SpecSource, read_source
+from tests.plans import full_requests, model_folder
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+EAGLE3 = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 7}
+
+
+def source_of(*words: str, gpu: str = "h200") -> SpecSource:
+    command = read_command_line(["vllm", "serve", model_folder("qwen3-8b"), *words], table("0.33.0"), {})
+    assert command.leftovers == ()
+    data = {**command.data, "engine": {**command.data.get("engine", {}), "version": "0.33.0"}}
+    return command_line_source(type(command)(data, ()), gpu, 1)
+
+
+def plan_of(source: SpecSource) -> dict[str, Any]:
+    return compile_spec(compile_request(source, Options())).to_json()
+
+
+def mended_and_planned(*words: str, gpu: str = "h200") -> tuple[str, dict[str, Any]]:
+    """The mended text, and the plan that it gives."""
+    source = source_of(*words, gpu=gpu)
+    text = mended(source.data, plan_of(source))
+    return text, plan_of(read_source(text, "mended.yaml"))
+
+
+def compilation_lines(text: str) -> list[str]:
+    return text.partition("compilation:\n")[2].partition("\nengine:")[0].splitlines()
+
+
+SPECULATIVE = ["--max-num-seqs", "256", "-sc", json.dumps(EAGLE3)]
+
+
+def test_larger_batches_get_graphs() -> None:
+    text, plan = mended_and_planned(*SPECULATIVE)
+
+    assert text.splitlines()[0] == "# yaml-language-server: $schema=./spec.schema.json"
+    assert compilation_lines(text) == [
+        "  # decode batches of 65 to 256 requests ran eagerly",
+        "  max_decode_cudagraph_capture_requests: 256",
+    ]
+    assert full_requests(plan) == set(range(1, 257))
+
+
+def test_a_legacy_field_gives_way_and_prefill_reaches_as_far() -> None:
+    text, plan = mended_and_planned(*SPECULATIVE, "--cudagraph-capture-sizes", "8", "64", "1024")
+
+    assert compilation_lines(text) == [
+        "  # decode batches of 129 to 256 requests ran eagerly",
+        "  max_decode_cudagraph_capture_requests: 256",
+        "  # prefill graphs reach as far as before",
+        "  max_prefill_cudagraph_capture_tokens: 1024",
+    ]
+    assert full_requests(plan) == set(range(1, 257))
+
+
+def test_the_budget_is_raised_where_it_holds() -> None:
+    text, plan = mended_and_planned(
+        "--max-num-seqs", "1024", "--max-num-batched-tokens", "16384", "-sc", json.dumps(EAGLE3), gpu="gb200"
+    )
+
+    assert "  # 1024 requests are 8192 tokens\n  max_decode_cudagraph_capture_tokens: 8192" in text
+    assert full_requests(plan) == set(range(1, 1025))
+
+
+def test_a_mode_without_full_graphs_is_changed() -> None:
+    text, plan = mended_and_planned(*SPECULATIVE, "-cc.cudagraph_mode=PIECEWISE")
+
+    assert "cudagraph_mode: FULL_AND_PIECEWISE" in text
+    assert "ran from PIECEWISE graphs" in text
+    assert full_requests(plan) == set(range(1, 257))
+
+
+def test_the_one_mode_of_token_sizes_is_sized_in_tokens() -> None:
+    text, plan = mended_and_planned(*SPECULATIVE, "-cc.cudagraph_mode=FULL")
+
+    assert "max_prefill_cudagraph_capture_tokens: 2048" in text
+    assert full_requests(plan) == set(range(1, 257))
+
+
+def test_a_spec_whose_batches_all_have_graphs_stays() -> None:
+    source = source_of("--max-num-seqs", "32")
+    text = mended(source.data, plan_of(source))
+
+    assert read_source(text, "mended.yaml").data == source.data
+    assert text.count("#") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "comment"),
+    [
+        (["--enforce-eager"], "# `enforce_eager` captures no graphs: every batch runs eagerly"),
+    ],
+)
+def test_where_no_field_helps_a_comment_says_why(words: list[str], comment: str) -> None:
+    source = source_of(*SPECULATIVE, *words)
+    text = mended(source.data, plan_of(source))
+
+    assert comment in text.splitlines()
+    assert read_source(text, "mended.yaml").data == source.data
+
+
+def a_plan(*ranges: tuple[int, int, str], runner: str = "v2", mode: str = "FULL_AND_PIECEWISE") -> Mapping[str, Any]:
+    """As much of a plan as mending reads."""
+    decode = [
+        {"runner": "target", "from_requests": first, "to_requests": last, "query_len": 2, "mode": ran}
+        for first, last, ran in ranges
+    ]
+    resolved = {"engine.model_runner": {"value": runner}, "compilation.cudagraph_mode": {"value": mode}}
+    device = {"compute_capability": "9.0"}
+    return {"coverage": {"decode": decode}, "resolved": resolved, "device": device, "runners": []}
+
+
+def test_each_stretch_has_its_line_and_what_cannot_be_scheduled_none() -> None:
+    plan = a_plan(
+        (1, 2, "FULL"), (3, 3, "EAGER"), (4, 4, "EAGER"), (5, 5, "PIECEWISE"), (6, 6, "FULL"), (7, 9, "UNSCHEDULED")
+    )
+
+    assert compilation_lines(mended({"compilation": {"mode": 3}}, plan)) == [
+        "  mode: 3",
+        "  # decode batches of 3 to 4 requests ran eagerly",
+        "  # decode batches of 5 requests ran from PIECEWISE graphs",
+        "  max_decode_cudagraph_capture_requests: 6",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plan", "comment"),
+    [
+        (a_plan((1, 2, "EAGER"), runner="v1"), "# Model Runner V1 has one list for all graphs: decode cannot be sized"),
+        (a_plan((1, 2, "EAGER"), mode="PIECEWISE"), "# the engine captures PIECEWISE here: decode has no FULL graphs"),
+    ],
+)
+def test_obstacles(plan: Mapping[str, Any], comment: str) -> None:
+    text = mended({"model": {"id": "m"}}, plan)
+
+    assert text.splitlines()[1:] == [comment, "model:", "  id: m"]
