@@ -85,6 +85,6 @@ def section_fields(model: type[OpenSection], table: EngineTable) -> Iterator[Eng
             continue
         for name, field in table.config(config).items():
             settable = config in _JSON_CONFIGS or table.flag_of(config, name) is not None
-            if settable and name not in seen and not field.internal and (config, name) not in OWN_NAMES:
+            if settable and name not in seen and not field.internal and (config, name) not in _HIDDEN:
                 seen.add(name)
                 yield field

@@ -16,6 +16,7 @@ from servespec.compiler.engine import Engine
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import Device, is_cpu
 from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.compiler.facts.graph_sizes import FULL_CAPTURE_SECONDS, PIECEWISE_CAPTURE_SECONDS
 from servespec.compiler.graphs.coverage import DispatcherOf, coverage_of
 from servespec.compiler.graphs.dispatch import engine_dispatcher, split_dispatcher
 from servespec.compiler.graphs.inventory import shapes_of
@@ -26,16 +27,15 @@ from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_
 from servespec.compiler.lower import Launch, Lowering, legacy_token_list, lower
 from servespec.compiler.model import Model
 from servespec.compiler.plan import GraphPlan, Inputs, Plan
-from servespec.compiler.resolve.resolution import Resolution, ResolveRequest, resolve
+from servespec.compiler.resolve.request import ResolveRequest
+from servespec.compiler.resolve.model_runner import ModelRunner
+from servespec.compiler.resolve.resolution import Resolution, resolve
 from servespec.compiler.spec_checks import spec_findings
 from servespec.diagnostics import Diagnostic, Severity, SpecError, has_errors, in_file_order
 from servespec.schema.capture_rules import LEGACY_FIELDS, NEW_FIELDS, capture_findings
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
 from servespec.units import Tokens
-
-_SECONDS_A_PIECEWISE_SIZE, _SECONDS_A_FULL_GRAPH = 1.0, 0.5
-"""Capture time on GB200: vLLM pull request 'separate prefill/decode graph sizes', Appendix A."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ def _capture_seconds(shapes: tuple[Shape, ...]) -> float:
     """About one second for each PIECEWISE size of the target and half of one for each of its FULL graphs."""
     target = [shape for shape in shapes if shape.runner is Runner.TARGET]
     full = sum(shape.mode is CudaGraphMode.FULL for shape in target)
-    return (len(target) - full) * _SECONDS_A_PIECEWISE_SIZE + full * _SECONDS_A_FULL_GRAPH
+    return (len(target) - full) * PIECEWISE_CAPTURE_SECONDS.value + full * FULL_CAPTURE_SECONDS.value
 
 
 # Lowering
@@ -249,6 +249,9 @@ def _lowering_findings(resolution: Resolution, lowering: Lowering) -> Iterator[D
     if lowering is Lowering.EXTENSION and not engine.has_extension_hook:
         message = f"vLLM {engine.version} has no hook for a worker extension"
         yield plan_rules.R116.at(place, message, "write `lowering: legacy`")
+    if lowering is Lowering.EXTENSION and resolution.runner is ModelRunner.V1:
+        message = "the extension works on Model Runner V2, and the spec gets V1"
+        yield plan_rules.R116.at(place, message, "write `lowering: auto`")
 
 
 def _launch(request: CompileRequest, resolution: Resolution) -> Launch:

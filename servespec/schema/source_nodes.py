@@ -19,7 +19,7 @@ MAX_DEPTH = 64
 # Chosen: a capture list of every size up to 8192 is 8192 values.
 MAX_VALUES = 100_000
 
-FORBIDDEN_CHARACTER = re.compile("[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+FORBIDDEN_CHARACTER = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff\ufffe\uffff]")
 
 _ANCHOR_OR_TAG = re.compile(r"(?:[&!][^\s,\[\]{}]*(?:\s|#[^\r\n]*)+)+")
 _LONGEST_SHOWN = 40

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("quiet_shell")
 COMPILING = {"--set", "--allow-code", "--allow-unverified-engine", "--model-config", "--draft-config"}
 COMMANDS: dict[str, set[str]] = {
     "validate": {"--format", "--strict", "--no-strict", "--allow-code", "--set"},
-    "plan": {"--format", "--against", "--details", "--no-details", "--output", "-o"} | COMPILING,
+    "plan": {"--format", "--against", "--details", "--no-details", "--output", "-o", "--gpu", "--count"} | COMPILING,
     "serve": {"--dry-run", "--no-dry-run", "--format", "--ask", "--record", "--on-drift"} | COMPILING,
     "explain": set(),
     "schema": set(),
@@ -88,7 +88,8 @@ def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [("plan",), ("plan", str(GOOD), "--nonsense"), ("nonsense",), ("explain", "no-such-name"),
-     ("schema", "nonsense"), ("plan", str(GOOD), "--format", "toml")],
+     ("schema", "nonsense"), ("plan", str(GOOD), "--format", "toml"), ("plan", str(GOOD), "--against", "nonsense"),
+     ("plan", "--", "vllm", "serve", "org/model")],
 )  # fmt: skip
 def test_2_for_usage(words: tuple[str, ...]) -> None:
     done = run(*words)
@@ -193,6 +194,20 @@ def test_a_dry_run_prints_the_words_of_the_plan() -> None:
 
     assert dry["argv"] == plan["launch"]["argv"]
     assert dry["env"] == plan["launch"]["env"]
+
+
+def test_a_command_line_is_planned_and_mended() -> None:
+    """64 requests at q = 4 are 256 tokens; the list that people wrote ends at 64 tokens, 16 requests."""
+    speculative = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4})
+    server = ["vllm", "serve", model_folder("qwen3-8b"), "--max-num-seqs", "64", "--speculative-config", speculative]
+    words = [*server, "--cudagraph-capture-sizes", "1", "8", "64"]
+
+    done = run("plan", "--gpu", "h200", "--", *words)
+
+    assert done.exit_code == 0
+    assert "1-16 requests on FULL graphs" in done.stdout
+    assert "max_decode_cudagraph_capture_requests: 64" in done.stdout
+    assert "warning[P101]" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["spec", "plan"])

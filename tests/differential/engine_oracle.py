@@ -381,6 +381,7 @@ def drafter_managers(
     breakable_graphs: bool = False,
     draft_support: str = "ALWAYS",
     in_place_metadata: bool = True,
+    use_kda_recoverssm: bool = False,
 ) -> dict[str, DrafterManager]:
     """The drafter's managers by the attribute that holds them; empty for a drafter without graphs.
 
@@ -396,6 +397,7 @@ def drafter_managers(
             max_num_seqs,
             speculator.speculative_config,
             parallel=parallel(lifted),
+            use_kda_recoverssm=use_kda_recoverssm,
         )
         speculator.init_cudagraph_manager(lifted.mode(mode))
         return _managers(lifted, speculator)

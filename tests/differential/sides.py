@@ -1,7 +1,7 @@
 """Both sides of a comparison as plain data: what is captured for a case, and which graph every decode batch replays.
 
-``engine_answers`` runs the engine's text; ``our_answers`` runs the modules of ``servespec.compiler.graphs`` that it is
-given, so that a changed copy of them can be compared too.
+``engine_answers`` runs the engine's text; ``our_answers`` runs the modules that decide graphs as it is given
+them, so that a changed copy of them can be compared too.
 """
 
 import importlib
@@ -16,8 +16,14 @@ from tests.differential import engine_oracle as oracle
 from tests.differential.engine_oracle import Graph, Sizes
 from tests.differential.stand_ins import Speculation
 
-MODULES = ("grid", "tiers", "shape", "dispatch", "managers", "inventory", "stock", "split", "coverage")
-"""The modules of the package, each after those it imports."""
+MODULES = (
+    "servespec.compiler.facts.graph_sizes",
+    *(
+        f"servespec.compiler.graphs.{name}"
+        for name in ("grid", "tiers", "shape", "dispatch", "managers", "inventory", "stock", "split", "coverage")
+    ),
+)
+"""The modules that decide graphs, each after those it imports."""
 
 Ranges = tuple[tuple[int, int, int], ...]
 
@@ -74,6 +80,9 @@ class Manager(NamedTuple):
 
 
 class Answers(NamedTuple):
+    """``ks`` holds K for each number of requests, from 1 on."""
+
+    ks: tuple[int, ...]
     capture_sizes: tuple[int, ...]
     managers: dict[str, Manager]
 
@@ -92,7 +101,7 @@ class Step(NamedTuple):
 
 def real_graphs() -> Any:
     """The modules under test as one namespace."""
-    return namespace(importlib.import_module(f"servespec.compiler.graphs.{name}") for name in MODULES)
+    return namespace(map(importlib.import_module, MODULES))
 
 
 def namespace(modules: Iterable[ModuleType]) -> Any:
@@ -119,14 +128,15 @@ def k_of_each(case: Case) -> tuple[int, ...]:
 
 
 def target_steps(case: Case) -> tuple[Step, ...]:
-    """Every decode batch of the case, and with adaptive verification also narrower ones of the same requests."""
+    """Every decode batch of the case and some mixed ones; under adaptive verification also narrower ones."""
     return tuple(step for n, k in enumerate(k_of_each(case), 1) for step in _target_steps(case, n, k))
 
 
 def _target_steps(case: Case, n: int, k: int) -> Iterator[Step]:
     q = 1 + k
     if case.adaptive_verification:
-        yield from (Step(n, tokens, None, q, k) for tokens in {n, n + n * k // 2, n * q})
+        yield from (Step(n, tokens, None, q, k) for tokens in sorted({n, n + n * k // 2, n * q}))
+        yield Step(n, n * q, None, None, k)
         return
     loras = case.lora_cases[n % len(case.lora_cases)]
     yield Step(n, n * q, q, q, k, loras, 2 if case.ubatches and n % 2 else 1)
@@ -185,7 +195,15 @@ def engine_answers(root: Path, case: Case, *, with_drafters: bool = True) -> Ans
     managers = {"target": _engine_target(root, case, sizes)}
     for name, drafter in drafters_of(case).items() if with_drafters else ():
         managers.update(_engine_drafter(root, case, sizes, name, drafter))
-    return Answers(sizes.capture_sizes, managers)
+    return Answers(_engine_ks(root, case), sizes.capture_sizes, managers)
+
+
+def _engine_ks(root: Path, case: Case) -> tuple[int, ...]:
+    if case.schedule is None:
+        return (case.k,) * case.max_num_seqs
+    dense = oracle.dense_schedule(root, case.schedule, max_num_seqs=case.max_num_seqs, num_speculative_tokens=case.k)
+    assert isinstance(dense, tuple), dense
+    return dense[1:]
 
 
 def _engine_target(root: Path, case: Case, sizes: Sizes) -> Manager:
@@ -222,6 +240,7 @@ def _engine_drafter(root: Path, case: Case, sizes: Sizes, name: str, drafter: Dr
         max_num_seqs=case.max_num_seqs,
         mode=case.mode,
         in_place_metadata=drafter.in_place_metadata,
+        use_kda_recoverssm=case.within_decode_width,
     )
     replays: dict[str, Callable[[oracle.DrafterManager], Iterable[Graph]]] = {
         "prefill_cudagraph_manager": lambda m: _dispatched(m, _following_steps(case)),
@@ -301,7 +320,7 @@ def token_list(graphs: Any, case: Case) -> Any:
             max_num_batched_tokens=case.max_num_batched_tokens,
             query_len=frame.query_len,
             widest_batch=frame.widest_batch,
-            default_ceiling_tokens=1024 if case.sm100 else 512,
+            default_ceiling_tokens=graphs.graph_sizes.ceiling_tokens(case.sm100),
             every_small_count=case.performance_mode == "interactivity",
             sizes=case.sizes,
             max_size=case.max_size,
@@ -310,12 +329,13 @@ def token_list(graphs: Any, case: Case) -> Any:
 
 
 def our_answers(graphs: Any, case: Case, *, with_drafters: bool = True) -> Answers:
-    sizes = token_list(graphs, case)
-    target = stock_shapes(graphs, frame_of(graphs, case), sizes)
+    sizes, frame = token_list(graphs, case), frame_of(graphs, case)
+    target = stock_shapes(graphs, frame, sizes)
     managers = {"target": _manager(graphs, target, target_steps(case))}
     for name, drafter in drafters_of(case).items() if with_drafters else ():
         managers.update(_our_drafter(graphs, case, sizes, name, drafter))
-    return Answers(sizes.sizes, managers)
+    ks = tuple(frame.k_of(n) for n in range(1, case.max_num_seqs + 1))
+    return Answers(ks, sizes.sizes, managers)
 
 
 def stock_shapes(graphs: Any, frame: Any, sizes: Any) -> tuple[Any, ...]:
@@ -383,6 +403,6 @@ def as_graph(shape: Any) -> Graph:
 
 def differences(ours: Answers, engine: Answers) -> list[str]:
     """What differs, by name; empty where nothing does."""
-    found = [] if ours.capture_sizes == engine.capture_sizes else ["capture sizes"]
+    found = [name for name in ("ks", "capture_sizes") if getattr(ours, name) != getattr(engine, name)]
     names = sorted({*ours.managers, *engine.managers})
     return found + [name for name in names if ours.managers.get(name) != engine.managers.get(name)]

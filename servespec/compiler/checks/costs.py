@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable, sizing_place
+from servespec.compiler.facts.graph_sizes import INDEXER_ROW_SECONDS, PREFILL_CAP
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
 from servespec.compiler.graphs.shape import Routine
 from servespec.diagnostics import Diagnostic
@@ -28,10 +29,15 @@ def _wide_prefill_data_parallel(subject: Findable) -> Iterator[Diagnostic]:
     backend = parallel.engine_fields.get("all2all_backend", "allgather_reducescatter")
     widest = max((s.tokens for s in subject.shapes if s.routine is Routine.PIECEWISE), default=0)
     gathers = backend in ("allgather_reducescatter", "naive")
-    if widest > 8192 and parallel.data_parallel_size > 1 and request.target.traits.is_mixture_of_experts and gathers:
+    if (
+        widest > PREFILL_CAP.value
+        and parallel.data_parallel_size > 1
+        and request.target.traits.is_mixture_of_experts
+        and gathers
+    ):
         message = f"PIECEWISE graphs reach {widest} tokens with data parallelism and `{backend}`"
         place = subject.place("compilation", "max_prefill_cudagraph_capture_tokens")
-        yield rules.P109.at(place, message, "write `max_prefill_cudagraph_capture_tokens: 8192`")
+        yield rules.P109.at(place, message, f"write `max_prefill_cudagraph_capture_tokens: {PREFILL_CAP.value}`")
 
 
 _MANY_REQUESTS, _LARGE_K = 512, 7
@@ -80,7 +86,8 @@ def _indexer_padding(subject: Findable) -> Iterator[Diagnostic]:
         default=0,
     )
     if worst:
-        message = f"up to {worst} padded requests a decode step, about {worst * 87 / 1000:.1f} ms in the sparse indexer"
+        milliseconds = worst * INDEXER_ROW_SECONDS.value * 1000
+        message = f"up to {worst} padded requests a decode step, about {milliseconds:.1f} ms in the sparse indexer"
         help_text = "a denser `decode_cudagraph_capture_request_sizes` pads less, for more graphs"
         yield rules.P112.at(sizing_place(subject), message, help_text)
 

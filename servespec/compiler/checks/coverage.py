@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable, sizing_place
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.graph_sizes import DECODE_BUDGET, PREFILL_CAP
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
 from servespec.compiler.graphs.shape import Routine, Runner
-from servespec.compiler.graphs.split import DEFAULT_DECODE_BUDGET_TOKENS, DEFAULT_PREFILL_CAP_TOKENS
 from servespec.compiler.lower import Lowering
 from servespec.diagnostics import Diagnostic
 
@@ -47,7 +47,7 @@ def _budget_of(subject: Findable) -> int | None:
         return None
     if fields.decode_budget_tokens is not None:
         return fields.decode_budget_tokens
-    return DEFAULT_DECODE_BUDGET_TOKENS if defaults.wide else None
+    return DECODE_BUDGET.value if defaults.wide else None
 
 
 def _no_decode_graph(subject: Findable) -> Iterator[Diagnostic]:
@@ -123,9 +123,9 @@ def _cover_prefill(subject: Findable, first: int, last: int) -> str:
     if subject.fields.prefill_sizes_tokens is not None:
         return f"add `{last}` to `prefill_cudagraph_capture_token_sizes`"
     instead = " instead of the legacy fields" if subject.fields.legacy else ""
-    if first > DEFAULT_PREFILL_CAP_TOKENS:
+    if first > PREFILL_CAP.value:
         return f"write `max_prefill_cudagraph_capture_tokens: {last}`{instead}, for more memory"
-    reach = min(last, DEFAULT_PREFILL_CAP_TOKENS)
+    reach = min(last, PREFILL_CAP.value)
     return f"write `max_prefill_cudagraph_capture_tokens: {reach}`{instead} to cover more of them"
 
 

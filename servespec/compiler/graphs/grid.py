@@ -7,20 +7,20 @@ Source: vLLM pull request "separate prefill/decode graph sizes", Configuration a
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from servespec.compiler.facts.graph_sizes import (
+    DECODE_EPSILON,
+    INTERACTIVITY_UP_TO,
+    PREFILL_EPSILON,
+    PREFILL_LINEAR_FROM,
+)
 from servespec.units import Requests, Tokens
-
-_PREFILL_LINEAR_FROM_TOKENS = 4096
-"""From this step size on, PIECEWISE step time grows linearly with tokens (Appendix A, part d)."""
-
-_EVERY_COUNT_UP_TO_TOKENS = 32
-"""`performance_mode: interactivity` captures every token count up to here."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodeGrid:
     """Request counts from 1 to a cap; the stride follows 10 * epsilon * n^(2/3)."""
 
-    epsilon: float = 0.065
+    epsilon: float = DECODE_EPSILON.value
 
     def sizes(self, cap_requests: Requests) -> tuple[Requests, ...]:
         return tuple(Requests(n) for n in _ladder(cap_requests, self._stride))
@@ -33,17 +33,17 @@ class DecodeGrid:
 class PrefillGrid:
     """Token counts from 1 to a cap; the stride follows 2 * epsilon * max(t, 4096), at most t."""
 
-    epsilon: float = 0.035
+    epsilon: float = PREFILL_EPSILON.value
     every_small_count: bool = False
 
     def sizes(self, cap_tokens: Tokens) -> tuple[Tokens, ...]:
         sizes = set(_ladder(cap_tokens, self._stride))
         if self.every_small_count:
-            sizes.update(range(1, min(cap_tokens, _EVERY_COUNT_UP_TO_TOKENS) + 1))
+            sizes.update(range(1, min(cap_tokens, INTERACTIVITY_UP_TO.value) + 1))
         return tuple(Tokens(t) for t in sorted(sizes))
 
     def _stride(self, tokens: int) -> int:
-        widest = 2 * self.epsilon * max(tokens, _PREFILL_LINEAR_FROM_TOKENS)
+        widest = 2 * self.epsilon * max(tokens, PREFILL_LINEAR_FROM.value)
         return _floor_to_power_of_two(min(tokens, widest))
 
 

@@ -8,18 +8,13 @@ Source: vLLM pull request "separate prefill/decode graph sizes", Configuration a
 from dataclasses import dataclass, field, replace
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.graph_sizes import DECODE_BUDGET, PREFILL_CAP
 from servespec.compiler.graphs.grid import DecodeGrid, PrefillGrid, adaptive_verification_sizes
 from servespec.compiler.graphs.inventory import ManagerSizes, SizedManager, shapes_of
 from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of
 from servespec.compiler.graphs.shape import Routine, Runner, Shape, widest_tokens
 from servespec.compiler.graphs.stock import TokenList, rounded_up_requests
 from servespec.units import Requests, Tokens, TokensPerRequest
-
-DEFAULT_PREFILL_CAP_TOKENS = Tokens(8192)
-"""Largest cap that gained on every measured configuration and regressed none (Appendix A, part e)."""
-
-DEFAULT_DECODE_BUDGET_TOKENS = Tokens(4096)
-"""Interim memory safeguard against wide FULL captures (Appendix B)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +89,7 @@ def prefill_sizes(
     if fields.prefill_cap_tokens is not None:
         return grid.sizes(min(fields.prefill_cap_tokens, step_tokens))
     if defaults.wide:
-        return grid.sizes(min(DEFAULT_PREFILL_CAP_TOKENS, step_tokens))
+        return grid.sizes(min(PREFILL_CAP.value, step_tokens))
     return stock.sizes
 
 
@@ -179,7 +174,7 @@ def _budget(fields: CaptureFields, defaults: SizeDefaults) -> Tokens | None:
         return None
     if fields.decode_budget_tokens is not None:
         return fields.decode_budget_tokens
-    return DEFAULT_DECODE_BUDGET_TOKENS if defaults.wide and not fields.legacy else None
+    return DECODE_BUDGET.value if defaults.wide and not fields.legacy else None
 
 
 def _stock_counts(frame: GraphFrame, stock: TokenList) -> tuple[Requests, ...]:

@@ -5,14 +5,13 @@ vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager._init_candidates, equal 
 modelled here; the differential tests run both.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from servespec.compiler.facts.graph_sizes import INTERACTIVITY_UP_TO, STRIDES
 from servespec.compiler.graphs.inventory import ManagerSizes, SizedManager
 from servespec.compiler.graphs.managers import Manager
 from servespec.units import Requests, Tokens, TokensPerRequest
-
-_EVERY_COUNT_UP_TO_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,8 +101,8 @@ def _default_maximum(request: TokenListRequest) -> Tokens:
 
 def _strided(ceiling: Tokens, every_small_count: bool) -> list[Tokens]:
     """1, 2, 4, then every 8 to 256, then every 16, up to ``ceiling``."""
-    small = range(1, min(ceiling, _EVERY_COUNT_UP_TO_TOKENS) + 1) if every_small_count else (1, 2, 4)
-    sizes = [*small, *range(8, min(ceiling + 1, 256), 8), *range(256, ceiling + 1, 16)]
+    small = range(1, min(ceiling, INTERACTIVITY_UP_TO.value) + 1) if every_small_count else (1, 2, 4)
+    sizes = [*small, *_stepped(ceiling)]
     return [Tokens(size) for size in sizes if size <= ceiling]
 
 
@@ -121,8 +120,11 @@ def _decode_tokens(request: TokenListRequest) -> list[Tokens]:
 
 
 def _added_counts(widest: Requests) -> list[int]:
-    return [n for n in (1, 2, 4) if n <= widest] + [
-        *range(8, min(widest + 1, 256), 8),
-        *range(256, widest + 1, 16),
-        widest,
-    ]
+    return [n for n in (1, 2, 4) if n <= widest] + [*_stepped(widest), widest]
+
+
+def _stepped(last: int) -> Iterator[int]:
+    """8, 16, ... below 256, then 256, 272, ... up to ``last``."""
+    fine, coarse = STRIDES.value
+    yield from range(fine, min(last + 1, 256), fine)
+    yield from range(256, last + 1, coarse)

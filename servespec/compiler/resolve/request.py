@@ -1,0 +1,71 @@
+"""What resolution starts from, and the few readings of a spec that several resolvers share."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from servespec.compiler.engine import Engine
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.devices import Device
+from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.compiler.facts.model_traits import limited_to_draft
+from servespec.compiler.model import Model
+from servespec.provenance import Origin, Resolved
+from servespec.schema.source import SpecSource
+from servespec.schema.spec import ServingSpec
+from servespec.units import Tokens
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResolveRequest:
+    """All that resolution depends on; nothing is looked up from the machine."""
+
+    spec: ServingSpec
+    source: SpecSource
+    engine: Engine
+    table: EngineTable
+    device: Device
+    target: Model
+    draft: Model | None
+
+
+def engine_field(spec: ServingSpec, section: str, name: str, default: Any) -> Any:
+    """A field of the engine as an open section has it, else the engine's default."""
+    part = getattr(spec, section)
+    return default if part is None else part.engine_fields.get(name, default)
+
+
+def all2all_backend(spec: ServingSpec) -> str:
+    return str(engine_field(spec, "parallel", "all2all_backend", "allgather_reducescatter"))
+
+
+def max_model_len(request: ResolveRequest) -> Resolved[Tokens | None]:
+    written = request.spec.model.max_model_len
+    own = request.target.max_model_len
+    if written is not None:
+        own = Resolved(Tokens(written), Origin.SPEC, "set in the spec")
+    speculative, draft = request.spec.speculative, request.draft
+    if speculative is None or speculative.method != _OWN_POSITIONS or draft is None or own.value is None:
+        return own
+    limited = limited_to_draft(own.value, draft.max_model_len.value)
+    return own if limited == own.value else Resolved(limited, Origin.DERIVED, "the draft model follows no further")
+
+
+_OWN_POSITIONS = "draft_model"
+"""The method whose draft keeps its own longest context; the others take on the target's.
+
+Source: vllm/config/speculative.py: SpeculativeConfig.draft_shares_target_positions.
+"""
+
+
+def asked_mode(spec: ServingSpec) -> CudaGraphMode | None:
+    mode = spec.compilation.cudagraph_mode
+    return None if mode is None else CudaGraphMode(mode)
+
+
+def verifies_adaptively(spec: ServingSpec) -> bool:
+    return spec.speculative is not None and spec.speculative.enable_adaptive_verification
+
+
+def uses_microbatches(spec: ServingSpec) -> bool:
+    dbo = engine_field(spec, "parallel", "enable_dbo", False)
+    return bool(dbo) or engine_field(spec, "parallel", "ubatch_size", 0) > 1
