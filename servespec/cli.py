@@ -337,7 +337,7 @@ def _print_findings(
     stream = sys.stdout if to_stdout else sys.stderr
     match format:
         case FindingsFormat.json:
-            text = json.dumps(render.envelope(findings, list(texts)), indent=1, ensure_ascii=False) + "\n"
+            text = json.dumps(render.envelope(findings), indent=1, ensure_ascii=False) + "\n"
         case FindingsFormat.github:
             text = render.github(findings)
         case FindingsFormat.text:

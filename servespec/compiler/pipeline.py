@@ -27,8 +27,8 @@ from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_
 from servespec.compiler.lower import Launch, Lowering, legacy_token_list, lower
 from servespec.compiler.model import Model
 from servespec.compiler.plan import GraphPlan, Inputs, Plan
-from servespec.compiler.resolve.request import ResolveRequest
 from servespec.compiler.resolve.model_runner import ModelRunner
+from servespec.compiler.resolve.request import ResolveRequest
 from servespec.compiler.resolve.resolution import Resolution, resolve
 from servespec.compiler.spec_checks import spec_findings
 from servespec.diagnostics import Diagnostic, Severity, SpecError, has_errors, in_file_order

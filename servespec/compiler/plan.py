@@ -163,6 +163,7 @@ def _decode_json(covered: DecodeRange) -> dict[str, Any]:
         "from_requests": covered.from_requests,
         "to_requests": covered.to_requests,
         "query_len": covered.query_len,
+        "num_speculative_tokens": covered.num_speculative_tokens,
         "mode": str(covered.ran),
         "padded_to_requests": covered.padded_to_requests,
         "padded_to_tokens": covered.padded_to_tokens,
@@ -250,7 +251,7 @@ COVERAGE_SCHEMA = {
         "decode": _array(
             {
                 "runner": _TEXT, "routine": _TEXT, "from_requests": _COUNT, "to_requests": _COUNT,
-                "query_len": _COUNT, "mode": _RAN, "padded_to_requests": _MAYBE_COUNT,
+                "query_len": _COUNT, "num_speculative_tokens": _COUNT, "mode": _RAN, "padded_to_requests": _MAYBE_COUNT,
                 "padded_to_tokens": _MAYBE_COUNT,
             }
         ),

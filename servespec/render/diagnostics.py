@@ -81,15 +81,14 @@ def github(findings: Iterable[Finding]) -> str:
     return "".join(f"{_github_command(finding)}\n" for finding in findings)
 
 
-def envelope(findings: Sequence[Finding], files: Sequence[str]) -> dict[str, Any]:
-    """The answer of `validate --format json`: ``files`` were looked at, ``findings`` were found in them."""
+def envelope(findings: Sequence[Finding]) -> dict[str, Any]:
+    """The answer of `validate --format json`."""
     counts = Counter(str(finding["severity"]) for finding in findings)
     return {
         "format": 1,
         "valid": counts["error"] == 0,
         "error_count": counts["error"],
         "warning_count": counts["warning"],
-        "files": list(files),
         "diagnostics": [dict(finding) for finding in findings],
     }
 

@@ -1,7 +1,7 @@
 """Both sides of a comparison as plain data: what is captured for a case, and which graph every decode batch replays.
 
-``engine_answers`` runs the engine's text; ``our_answers`` runs the modules that decide graphs as it is given
-them, so that a changed copy of them can be compared too.
+``engine_answers`` runs the engine's text.  ``our_answers`` is given the modules that decide graphs, so that a changed
+copy of them can be compared too.
 """
 
 import importlib

@@ -92,6 +92,8 @@ def random_compilation(dice: random.Random, lowering: str, seqs: int) -> Json:
     """New fields under the legacy lowering, the engine's own fields under both, or nothing."""
     mode = dice.choice([None, None, None, "FULL_AND_PIECEWISE", "FULL_DECODE_ONLY", "PIECEWISE", "FULL", "NONE"])
     fields: Json = {} if mode is None else {"cudagraph_mode": mode}
+    if dice.random() < 0.15:
+        fields["breakable_cudagraph"] = dice.random() < 0.7
     kind = dice.choice(["new", "new", "legacy", "nothing"] if lowering == "legacy" else ["legacy", "legacy", "nothing"])
     if kind == "new":
         fields.update(random_new_fields(dice, seqs))
@@ -151,7 +153,7 @@ def random_lora(dice: random.Random) -> Json:
 
 
 def microbatches(dice: random.Random, engine: Json) -> Json:
-    overlap = dice.choice([{"enable_dbo": True}, {"enable_dbo": True, "dbo_decode_token_threshold": 8}])
+    overlap: Json = dice.choice([{"enable_dbo": True}, {"enable_dbo": True, "dbo_decode_token_threshold": 8}])
     return {
         "engine": {**engine, "model_runner": "v2"},
         "parallel": {
@@ -192,7 +194,7 @@ def config_of(folder: str) -> Json:
 
 
 class Told(NamedTuple):
-    """What the command line tells the engine. ``mode`` and the last two are the plan's."""
+    """What the command line tells the engine. ``mode``, ``drafts_in_full`` and ``in_place_metadata`` are the plan's."""
 
     root: Path
     sm100: bool
@@ -202,6 +204,7 @@ class Told(NamedTuple):
     mode: str
     drafts_in_full: bool
     in_place_metadata: bool
+    breakable: bool
     lora_cases: tuple[int, ...]
     microbatch_threshold: int | None
     verify_limit: int | None
@@ -222,10 +225,18 @@ def told(root: Path, plan: Plan) -> Told:
         mode=frame.mode.value,
         drafts_in_full=frame.drafter.mode is not CudaGraphMode.NONE,
         in_place_metadata=frame.drafter.fused_later_steps,
+        breakable=breaks_graphs(root, plan, config),
         lora_cases=lora_cases_of(root, line),
         microbatch_threshold=line.number("--dbo-decode-token-threshold", 32) if line.has("--enable-dbo") else None,
         verify_limit=(1 << 30) // (4 * config["vocab_size"]) if limits.adaptive_verification else None,
     )
+
+
+def breaks_graphs(root: Path, plan: Plan, config: Json) -> bool:
+    variable = plan.lowered.env.get("VLLM_USE_BREAKABLE_CUDAGRAPH")
+    if variable is not None:
+        return variable == "1"
+    return not oracle.breakable_architectures(root).isdisjoint(config["architectures"])
 
 
 def limits_of(line: CommandLine, drafting: Json, data_parallel_size: int) -> Limits:
@@ -369,7 +380,7 @@ def engine_drafters(told: Told) -> dict[str, oracle.DrafterManager]:
         max_size=told.sizes.max_capture_size,
         max_num_seqs=told.limits.max_num_seqs,
         mode=told.mode,
-        breakable_graphs=False,
+        breakable_graphs=told.breakable,
         draft_support="ALWAYS" if told.drafts_in_full else "UNIFORM_SINGLE_TOKEN_DECODE",
         in_place_metadata=told.in_place_metadata,
     )
@@ -432,18 +443,28 @@ def replay(graph: Graph) -> Replay:
 
 
 def engine_drafter_decode(told: Told, attribute: str, routine: str, manager: oracle.DrafterManager) -> Decode:
-    """Every batch that drafts; a manager that captured nothing is never asked and runs eagerly."""
+    """Every batch for which the drafter runs; step 0 also runs where nothing is drafted, to fill its KV cache."""
+    least = {"prefill_cudagraph_manager": 0, "decode_cudagraph_manager": 2}.get(attribute, 1)
     found: Decode = {}
     for n, k in enumerate(k_of_each(told.limits), 1):
-        if attribute == "decode_cudagraph_manager":
-            if k > 1:
-                step = Step(n, n, 1, 1, k)
-                found[routine, n] = within(told, step, lambda s: manager.dispatch_later_steps(s.requests, s.drafts))
-        elif k > 0:
-            q = manager.decode_query_len if attribute == "query_cudagraph_manager" else 1 + k
-            step = Step(n, n * q, q, q, k)
-            found[routine, n] = within(told, step, lambda s: manager.dispatch(s.requests, s.tokens, s.uniform))
+        if k < least:
+            continue
+        step = drafter_step(attribute, manager.decode_query_len, n, k)
+        found[routine, n] = within(told, step, lambda s: drafter_replay(attribute, manager, s))
     return found
+
+
+def drafter_step(attribute: str, decode_query_len: int, n: int, k: int) -> Step:
+    """A manager beside the target's takes its batch as it is, the others have a query length of their own."""
+    follows = attribute in ("prefill_cudagraph_manager", "cudagraph_manager")
+    q = 1 + k if follows else decode_query_len
+    return Step(n, n * q, q, q, k)
+
+
+def drafter_replay(attribute: str, manager: oracle.DrafterManager, step: Step) -> Graph:
+    if attribute == "decode_cudagraph_manager":
+        return manager.dispatch_later_steps(step.requests, step.drafts)
+    return manager.dispatch(step.requests, step.tokens, step.uniform)
 
 
 # -- Our side, from the plan's JSON form --------------------------------------------------------------------

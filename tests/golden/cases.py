@@ -3,18 +3,17 @@
 Comments at the top of a spec may give `options:` of the command line and variables of the `shell:`.
 """
 
-import json
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from servespec.render.json_text import json_text
+
 FOLDER = Path(__file__).resolve().parent / "cases"
 
 _ANNOTATION = re.compile(r"^# (options|shell): (.*)$", re.MULTILINE)
-_LONGEST_LINE = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,30 +45,6 @@ def every_case() -> tuple[Case, ...]:
 
 
 def golden_json(document: dict[str, Any]) -> str:
-    """A plan for a golden file: one line for what fits on one, and nothing that changes from release to release."""
+    """A plan for a golden file, without what changes from release to release."""
     inputs = {**document["inputs"], "facts_sha256": "(any)"}
-    return "".join(_lines({**document, "servespec": "(any)", "inputs": inputs}, "")) + "\n"
-
-
-def _lines(value: Any, indent: str) -> Iterator[str]:
-    short = json.dumps(value, ensure_ascii=False)
-    inner = indent + " "
-    if len(indent) + len(short) <= _LONGEST_LINE or not isinstance(value, dict | list) or _is_flat(value):
-        yield short
-    elif isinstance(value, dict):
-        yield "{"
-        for at, (key, below) in enumerate(value.items()):
-            yield f"{',' if at else ''}\n{inner}{json.dumps(key)}: "
-            yield from _lines(below, inner)
-        yield f"\n{indent}}}"
-    else:
-        yield "["
-        for at, below in enumerate(value):
-            yield f"{',' if at else ''}\n{inner}"
-            yield from _lines(below, inner)
-        yield f"\n{indent}]"
-
-
-def _is_flat(value: Any) -> bool:
-    """A list of sizes stays on its line, however long."""
-    return isinstance(value, list) and all(isinstance(item, int) for item in value)
+    return json_text({**document, "servespec": "(any)", "inputs": inputs})

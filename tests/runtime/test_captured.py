@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from servespec.runtime.captured import capture_findings, captured_counts, planned_counts, verdict
-from tests.plans import spec_of, compiled
+from tests.plans import compiled, spec_of
 
 LOG = """(EngineCore pid=9) INFO Starting to load model\r
 (EngineCore pid=9) Capturing CUDA graphs (PIECEWISE):   0%|          | 0/51 [00:00<?, ?it/s]\r\
@@ -29,9 +29,7 @@ def test_the_last_bar_of_a_name_counts() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("method", "block_title"), [("eagle3", None), ("dspark", "dspark"), ("dflash", "dflash")]
-)
+@pytest.mark.parametrize(("method", "block_title"), [("eagle3", None), ("dspark", "dspark"), ("dflash", "dflash")])
 def test_a_plan_counts_every_graph_once(method: str, block_title: str | None) -> None:
     plan = compiled(_spec(method))
 

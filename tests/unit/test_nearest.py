@@ -39,9 +39,7 @@ def test_the_name_meant_comes_first(written: str, meant: str) -> None:
     assert nearest(written, FIELDS)[:1] == (meant,)
 
 
-@pytest.mark.parametrize(
-    "written", ["", "a", "id", "xyzzy", "foo", "---", "漢字", "sport_team", "x" * 10_000]
-)
+@pytest.mark.parametrize("written", ["", "a", "id", "xyzzy", "foo", "---", "漢字", "sport_team", "x" * 10_000])
 def test_nonsense_gives_nothing(written: str) -> None:
     assert nearest(written, FIELDS) == ()
 

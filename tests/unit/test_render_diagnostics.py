@@ -174,9 +174,7 @@ def test_colour_changes_nothing_else() -> None:
 
 
 def test_what_a_file_holds_cannot_drive_a_terminal() -> None:
-    hostile = finding(
-        message="the key `\x1b]0;x\x07` is\nnot known", help_text="\x9b31m", file="a\u202eb.yaml"
-    )
+    hostile = finding(message="the key `\x1b]0;x\x07` is\nnot known", help_text="\x9b31m", file="a\u202eb.yaml")
 
     for rendered in (
         text([hostile], {"a\u202eb.yaml": "\x1b[2J\n\x1b[2J\n"}, color=False),
@@ -233,12 +231,11 @@ def test_github_annotations_of_other_severities_and_ranges() -> None:
 def test_the_envelope_counts_and_judges() -> None:
     findings = [finding(), finding(WARNING), finding(NOTE)]
 
-    assert envelope(findings, ["spec.yaml"]) == {
+    assert envelope(findings) == {
         "format": 1,
         "valid": False,
         "error_count": 1,
         "warning_count": 1,
-        "files": ["spec.yaml"],
         "diagnostics": findings,
     }
-    assert envelope([finding(WARNING)], ["spec.yaml"])["valid"] is True
+    assert envelope([finding(WARNING)])["valid"] is True

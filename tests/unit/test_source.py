@@ -140,9 +140,7 @@ ONE_FAULT = [
 
 
 @pytest.mark.parametrize(("raw", "code", "line", "column", "message"), ONE_FAULT)
-def test_one_fault_is_named_at_its_place(
-    raw: bytes | str, code: str, line: int, column: int, message: str
-) -> None:
+def test_one_fault_is_named_at_its_place(raw: bytes | str, code: str, line: int, column: int, message: str) -> None:
     findings = refused(raw)
 
     assert [brief(finding) for finding in findings] == [(code, line, column, message)]
@@ -222,9 +220,7 @@ def test_a_file_at_the_limit_is_read() -> None:
 
 def test_aliases_of_aliases_are_refused_before_they_take_memory() -> None:
     lines = ["a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]"]
-    lines += [
-        f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]" for a, b in zip("abcdefghij", "bcdefghijk", strict=True)
-    ]
+    lines += [f"{b}: &{b} [{', '.join([f'*{a}'] * 10)}]" for a, b in zip("abcdefghij", "bcdefghijk", strict=True)]
 
     (finding,) = refused("\n".join(lines))
 

@@ -30,7 +30,8 @@ class Ran(StrEnum):
 class DecodeRange:
     """Batches of ``from_requests`` to ``to_requests`` that run the same way, from the same graph.
 
-    ``padded_to_requests`` is set for FULL uniform graphs, ``padded_to_tokens`` for every graph.
+    ``num_speculative_tokens`` is the K that such batches draft. ``padded_to_requests`` is set for
+    FULL uniform graphs, ``padded_to_tokens`` for every graph.
     """
 
     runner: Runner
@@ -38,6 +39,7 @@ class DecodeRange:
     from_requests: Requests
     to_requests: Requests
     query_len: TokensPerRequest
+    num_speculative_tokens: int
     ran: Ran
     padded_to_requests: Requests | None
     padded_to_tokens: Tokens | None
@@ -131,8 +133,7 @@ def _target_steps(
         return uniform_batch(requests, query_len)
 
     query_lens = {*manager.reach} if verify_limit_tokens is None else {*manager.reach, TokensPerRequest(1)}
-    limits = () if verify_limit_tokens is None else (verify_limit_tokens,)
-    return _Steps(frame, manager, batch, _edges(frame, shapes, query_lens, limits))
+    return _Steps(frame, manager, batch, _edges(frame, shapes, query_lens))
 
 
 def _verification_batch(requests: Requests, query_len: TokensPerRequest, limit: Tokens | None) -> Batch:
@@ -146,23 +147,30 @@ def _verification_batch(requests: Requests, query_len: TokensPerRequest, limit: 
 def _drafter_steps(frame: GraphFrame, manager: Manager, shapes: Sequence[Shape]) -> _Steps:
     def batch(requests: Requests) -> Batch | None:
         k = frame.k_of(requests)
-        if k == 0 or (manager.decode is Routine.LATER_STEPS and k < 2):
+        if k < _least_drafts(manager):
             return None
         if manager.mixed is None:
             return uniform_batch(requests, manager.query_len, draft_steps=k)
         return uniform_batch(requests, TokensPerRequest(1 + k))
 
-    return _Steps(frame, manager, batch, _edges(frame, shapes, {*manager.reach, manager.query_len}, ()))
+    return _Steps(frame, manager, batch, _edges(frame, shapes, {*manager.reach, manager.query_len}))
+
+
+def _least_drafts(manager: Manager) -> int:
+    """The K from which on a routine runs; step 0 runs without drafts too, to keep the drafter's KV cache in step.
+
+    Source: vllm/v1/worker/gpu/spec_decode/target_dependent_ar/speculator.py: propose.
+    """
+    return {Routine.STEP0_UNIFORM: 0, Routine.LATER_STEPS: 2}.get(manager.decode, 1)
 
 
 def _edges(
     frame: GraphFrame,
     shapes: Sequence[Shape],
     query_lens: set[TokensPerRequest],
-    limits_tokens: tuple[Tokens, ...],
 ) -> tuple[Requests, ...]:
     """Where a token count, a request bound, a tier or the step budget ends, in requests, up to max_num_seqs."""
-    tokens = {*union_tokens(shapes), frame.max_num_batched_tokens, *limits_tokens}
+    tokens = {*union_tokens(shapes), frame.max_num_batched_tokens}
     edges = {count // query_len for count in tokens for query_len in query_lens}
     edges.update(shape.requests for shape in shapes if shape.requests is not None)
     edges.update(tier.to_requests for tier in frame.tiers)
@@ -176,7 +184,7 @@ def _ranges(steps: _Steps, dispatcher: Dispatcher) -> Iterator[DecodeRange]:
     held: tuple[Requests, _Run] | None = None
     for last in steps.edges:
         batch = steps.batch_of(first)
-        run = None if batch is None else _run(steps.frame, batch, dispatcher)
+        run = None if batch is None else _run(steps.frame, batch, steps.frame.k_of(first), dispatcher)
         if held is not None and held[1] != run:
             yield _decode_range(steps.manager, held[0], Requests(first - 1), held[1])
             held = None
@@ -187,20 +195,21 @@ def _ranges(steps: _Steps, dispatcher: Dispatcher) -> Iterator[DecodeRange]:
         yield _decode_range(steps.manager, held[0], steps.frame.max_num_seqs, held[1])
 
 
-_Run = tuple[Ran, TokensPerRequest, Shape | None]
+_Run = tuple[Ran, TokensPerRequest, int, Shape | None]
+"""How a step runs, its query length, its K, and the graph."""
 
 
-def _run(frame: GraphFrame, batch: Batch, dispatcher: Dispatcher) -> _Run:
+def _run(frame: GraphFrame, batch: Batch, k: int, dispatcher: Dispatcher) -> _Run:
     query_len = batch.query_len or batch.max_query_len
     assert query_len is not None
     if batch.tokens > frame.max_num_batched_tokens:
-        return (Ran.UNSCHEDULED, query_len, None)
+        return (Ran.UNSCHEDULED, query_len, k, None)
     shape = dispatcher.dispatch(batch)
-    return (_ran(shape), query_len, shape)
+    return (_ran(shape), query_len, k, shape)
 
 
 def _decode_range(manager: Manager, start: Requests, end: Requests, run: _Run) -> DecodeRange:
-    ran, query_len, shape = run
+    ran, query_len, k, shape = run
     full_uniform = shape is not None and ran is Ran.FULL and shape.query_len is not None
     return DecodeRange(
         runner=manager.runner,
@@ -208,6 +217,7 @@ def _decode_range(manager: Manager, start: Requests, end: Requests, run: _Run) -
         from_requests=start,
         to_requests=end,
         query_len=query_len,
+        num_speculative_tokens=k,
         ran=ran,
         padded_to_requests=shape.requests if shape is not None and full_uniform else None,
         padded_to_tokens=shape.tokens if shape is not None else None,

@@ -174,7 +174,7 @@ def _budget(fields: CaptureFields, defaults: SizeDefaults) -> Tokens | None:
         return None
     if fields.decode_budget_tokens is not None:
         return fields.decode_budget_tokens
-    return DECODE_BUDGET.value if defaults.wide and not fields.legacy else None
+    return DECODE_BUDGET.value if defaults.wide else None
 
 
 def _stock_counts(frame: GraphFrame, stock: TokenList) -> tuple[Requests, ...]:
