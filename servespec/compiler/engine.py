@@ -1,6 +1,7 @@
 """The engine a plan is for, as a value: which version, whose facts, and what it can do."""
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from servespec.compiler.resolve.attention_needs import InstalledKernels
 
@@ -31,7 +32,7 @@ class Engine:
         return ("vllm", "serve")
 
 
-EXTENSION_HOOK_SINCE = "0.33.0"
+EXTENSION_HOOK_SINCE: Final = "0.33.0"
 """`init_worker_extension`: vllm/v1/worker/worker_base.py: WorkerWrapperBase.init_device; 0.32.0 does not call it."""
 
 
@@ -41,5 +42,9 @@ def engine_of_facts(version: str, distribution: str = "vllm") -> Engine:
         version=version,
         facts_version=version,
         distribution=distribution,
-        has_extension_hook=version >= EXTENSION_HOOK_SINCE,
+        has_extension_hook=_release(version) >= _release(EXTENSION_HOOK_SINCE),
     )
+
+
+def _release(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

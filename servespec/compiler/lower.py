@@ -199,9 +199,14 @@ _NATIVE_FIELDS = (
 
 
 def _native_fields(launch: Launch) -> dict[str, Any]:
-    """The five fields as written; an engine that has them resolves them itself."""
+    """The five fields as written; an engine that has them resolves them itself.
+
+    `unlimited` has no word of the engine's, whose null means its default: it becomes the tokens of the widest decode.
+    """
     section = launch.spec.compilation
     values = {name: getattr(section, name) for name in _NATIVE_FIELDS}
+    if section.max_decode_cudagraph_capture_tokens == "unlimited":
+        values["max_decode_cudagraph_capture_tokens"] = launch.max_num_seqs * (1 + (launch.num_speculative_tokens or 0))
     return {
         name: list(value) if isinstance(value, tuple) else value for name, value in values.items() if value is not None
     }

@@ -14,6 +14,7 @@ from servespec.diagnostics import Place, SpecError
 from servespec.runtime.config_rules import R011
 from servespec.runtime.installed_engine import find_installed_engine, matching_facts_version
 from servespec.runtime.probe import PresentGpu, is_device, present_gpus
+from servespec.runtime.run_rules import INSTALL_ENGINE
 from servespec.units import Bytes
 
 _MIB_BYTES = 1 << 20
@@ -42,7 +43,7 @@ def readings() -> Iterator[Reading]:
 def _engine() -> Reading:
     installed = find_installed_engine()
     if installed is None:
-        return Reading("engine", "none", "pip install 'servespec[gpu]', or bin/setup for the embedded CPU engine")
+        return Reading("engine", "none", INSTALL_ENGINE)
     facts = matching_facts_version(installed)
     known = f"as vLLM {facts}" if facts else "its source is unknown"
     mend = "" if facts else "plan with --allow-unverified-engine, or install a supported version"

