@@ -11,7 +11,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 from servespec.compiler.facts.cudagraph_mode import AttentionCgSupport, CudaGraphMode
-from servespec.compiler.resolve.cudagraph_mode import DrafterRoutine, drafter_mode
+from servespec.compiler.resolve.drafter_mode import DrafterRoutine, drafter_mode
 from tests.differential import engine_oracle as oracle
 from tests.differential.engine_oracle import Graph, Sizes
 from tests.differential.stand_ins import Speculation

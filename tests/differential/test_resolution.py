@@ -20,16 +20,11 @@ from servespec.compiler.facts.devices import Device
 from servespec.compiler.graphs.tiers import tiers_up_to
 from servespec.compiler.resolve import batch_limits, cudagraph_mode, model_runner
 from servespec.compiler.resolve.batch_limits import BatchRequest, Drafting, resolve_batch_limits
-from servespec.compiler.resolve.cudagraph_mode import (
-    DrafterRoutine,
-    ModeRequest,
-    WorkerRequest,
-    drafter_mode,
-    resolve_config_mode,
-    resolve_worker_mode,
-)
+from servespec.compiler.resolve.config_mode import ModeRequest, resolve_config_mode
+from servespec.compiler.resolve.drafter_mode import DrafterRoutine, drafter_mode
 from servespec.compiler.resolve.model_runner import ModelRunner, RunnerRequest, resolve_model_runner
 from servespec.compiler.resolve.step import Weight, refused
+from servespec.compiler.resolve.worker_mode import WorkerRequest, resolve_worker_mode
 from servespec.units import Bytes, Requests
 from tests.differential import engine_oracle as oracle
 from tests.differential import stand_ins

@@ -11,17 +11,10 @@ from servespec.compiler.facts.cudagraph_mode import (
     CudaGraphMode,
     connector_needs_piecewise,
 )
-from servespec.compiler.resolve.cudagraph_mode import (
-    DrafterRoutine,
-    ModeRequest,
-    ModeResolution,
-    WorkerRequest,
-    drafter_mode,
-    resolve_breakable,
-    resolve_config_mode,
-    resolve_mode,
-    resolve_worker_mode,
-)
+from servespec.compiler.resolve.config_mode import ModeRequest, ModeResolution, resolve_breakable, resolve_config_mode
+from servespec.compiler.resolve.cudagraph_mode import resolve_mode
+from servespec.compiler.resolve.drafter_mode import DrafterRoutine, drafter_mode
+from servespec.compiler.resolve.worker_mode import WorkerRequest, resolve_worker_mode
 from servespec.provenance import Origin
 
 NONE = CudaGraphMode.NONE

@@ -13,11 +13,8 @@ from servespec.compiler.resolve.attention import (
     named_backend,
 )
 from servespec.compiler.resolve.attention_needs import AttentionQuestion
-from servespec.compiler.resolve.cudagraph_mode import (
-    DrafterRoutine,
-    ModeResolution,
-    drafter_mode,
-)
+from servespec.compiler.resolve.config_mode import ModeResolution
+from servespec.compiler.resolve.drafter_mode import DrafterRoutine, drafter_mode
 from servespec.compiler.resolve.drafting import Drafting
 from servespec.compiler.resolve.questions import attention_question
 from servespec.compiler.resolve.request import (

@@ -10,10 +10,7 @@ from servespec.compiler.model import Model
 from servespec.compiler.resolve.attention_needs import AttentionNeeds, AttentionQuestion
 from servespec.compiler.resolve.batch_limits import BatchRequest
 from servespec.compiler.resolve.batch_limits import Drafting as BatchDrafting
-from servespec.compiler.resolve.cudagraph_mode import (
-    ModeRequest,
-    resolve_config_mode,
-)
+from servespec.compiler.resolve.config_mode import ModeRequest, resolve_config_mode
 from servespec.compiler.resolve.drafting import Drafting
 from servespec.compiler.resolve.model_runner import ModelRunner, RunnerRequest
 from servespec.compiler.resolve.request import (

@@ -25,10 +25,8 @@ from servespec.compiler.resolve.backends import (
     verification_refusals,
 )
 from servespec.compiler.resolve.batch_limits import BatchLimits, resolve_batch_limits
-from servespec.compiler.resolve.cudagraph_mode import (
-    ModeResolution,
-    resolve_mode,
-)
+from servespec.compiler.resolve.config_mode import ModeResolution
+from servespec.compiler.resolve.cudagraph_mode import resolve_mode
 from servespec.compiler.resolve.drafting import Drafting, resolve_drafting
 from servespec.compiler.resolve.graph_request import (
     capture_fields,
