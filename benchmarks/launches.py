@@ -4,7 +4,8 @@ usage: python benchmarks/launches.py --out FILE [--parallel N] [--timeout SECOND
 
 Every launch goes through `servespec serve`, which asks one question once it is ready and stops.  The file names
 device, driver, versions, date and command; a launch that failed is kept with its exit code and last words.  What
-the engine says of memory is kept only where launches do not share the GPU.
+the engine says of memory is kept only where launches do not share the GPU.  Under the extension each worker leaves a
+report of its graphs, which `serve` holds against the plan graph by graph; it is counted here, beside the bars.
 """
 
 import argparse
@@ -47,6 +48,7 @@ class Launch:
     planned: Mapping[str, int]
     captured: Mapping[str, int]
     equal: bool
+    reports: tuple[Mapping[str, Any], ...]
     engine_said: tuple[str, ...]
     last_words: str
 
@@ -57,12 +59,18 @@ def main() -> int:
         jobs = [pool.submit(launch, spec, Path(folder), arguments.timeout) for spec in arguments.specs]
         launches = [job.result() for job in jobs]
     if arguments.parallel > 1:
-        launches = [replace(one, engine_said=()) for one in launches]
+        launches = [without_memory(one) for one in launches]
     arguments.out.write_text(json.dumps(_document(launches), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for one in launches:
         verdict = "as planned" if one.equal else "DIFFERS"
         print(f"{one.spec}: exit {one.exit_code}, {sum(one.captured.values())} graphs, {verdict}, {one.seconds:.0f} s")
     return 0 if all(one.equal and one.exit_code == 0 for one in launches) else 1
+
+
+def without_memory(one: Launch) -> Launch:
+    """A launch that shared the GPU: free memory moved with the others'."""
+    reports = tuple({key: value for key, value in report.items() if key != "graph_bytes"} for report in one.reports)
+    return replace(one, engine_said=(), reports=reports)
 
 
 def _arguments() -> argparse.Namespace:
@@ -87,6 +95,8 @@ def launch(spec: str, folder: Path, timeout_seconds: float) -> Launch:
     plan, log = _read(record / "plan.json"), _read(record / "engine.log")
     document = json.loads(plan) if plan else {}
     planned, captured = planned_bars(document.get("runners", [])), _named(captured_counts(log))
+    reports = tuple(counted(json.loads(_read(path))) for path in sorted(record.glob("captured-*.json")))
+    has_all = sum(planned.values()) == sum(captured.values()) if reports else planned == captured
     return Launch(
         spec=Path(spec).name,
         text=Path(spec).read_text(encoding="utf-8"),
@@ -95,10 +105,18 @@ def launch(spec: str, folder: Path, timeout_seconds: float) -> Launch:
         lowering=document.get("engine", {}).get("lowering", ""),
         planned=planned,
         captured=captured,
-        equal=bool(document) and planned == captured,
+        equal=bool(document) and has_all and exit_code == 0,
+        reports=reports,
         engine_said=tuple(dict.fromkeys(_SAID.findall(log))),
         last_words="" if exit_code == 0 else said[-1500:],
     )
+
+
+def counted(report: Mapping[str, Any]) -> dict[str, Any]:
+    """A worker's report with counts in place of its graphs."""
+    managers = [{**one, "full": len(one["full"])} for one in report["managers"]]
+    pieces = [{**one, "sizes": len(one["sizes"])} for one in report["compiled_pieces"]]
+    return {**report, "managers": managers, "compiled_pieces": pieces}
 
 
 def _read(path: Path) -> str:

@@ -1,14 +1,14 @@
 """From a resolved spec and its shapes to a command line: nothing is left to a default of the engine.
 
 ``native`` passes the five fields, ``extension`` and ``legacy`` one token list, ``none`` nothing about graphs but the
-mode.  What the extension installs beside the list is handed over by ``runtime/``.
+mode.  Beside the list, which sizes its buffers, the extension's engine is handed every graph of the plan.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, Final
 
 from servespec.compiler.engine_homes import section_fields
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -16,6 +16,10 @@ from servespec.compiler.facts.engine_fields import EngineFlag, EngineTable, Form
 from servespec.compiler.graphs.shape import Shape, union_tokens
 from servespec.schema.spec import OpenSection, ServingSpec
 from servespec.units import Tokens
+
+EXTENSION_CLASS: Final = "servespec.runtime.extension.worker.PlannedGraphs"
+HAND_OFF_KEY: Final = "servespec"
+"""Under this key of the engine's additional config its workers find the graphs."""
 
 
 class Lowering(StrEnum):
@@ -45,7 +49,8 @@ class Launch:
     """What lowering needs of a resolution; every value is final.
 
     ``program`` are the words up to the model's; ``pinned_backend`` is the attention backend that the plan assumed,
-    None where the model hard-wires one.
+    None where the model hard-wires one. ``hand_off`` is what the extension's workers are handed, None for another
+    lowering.
     """
 
     spec: ServingSpec
@@ -59,7 +64,7 @@ class Launch:
     num_speculative_tokens: int | None
     method: str | None
     pinned_backend: str | None
-    shapes: tuple[Shape, ...]
+    hand_off: Mapping[str, Any] | None
 
 
 def lower(launch: Launch, lowering: Lowering, token_list: tuple[Tokens, ...] | None) -> Lowered:
@@ -86,6 +91,9 @@ def _arguments(launch: Launch, lowering: Lowering, token_list: tuple[Tokens, ...
     for flag, config in configs.items():
         if config:
             yield from flag_words(launch.table, flag, config)
+    if launch.hand_off is not None:
+        yield from flag_words(launch.table, "worker_extension_cls", EXTENSION_CLASS)
+        yield from flag_words(launch.table, "additional_config", {HAND_OFF_KEY: launch.hand_off})
     for key, value in spec.engine.args.items():
         yield from flag_words(launch.table, key, value)
     yield from ("--host", spec.serve.host, "--port", str(spec.serve.port))

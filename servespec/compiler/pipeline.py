@@ -13,12 +13,14 @@ from servespec import __version__
 from servespec.compiler import plan_rules
 from servespec.compiler.checks import Findable, findings_of
 from servespec.compiler.engine import Engine
+from servespec.compiler.facts.architectures import LIST_READING_ARCHITECTURES
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import Device, is_cpu
 from servespec.compiler.facts.engine_fields import EngineTable
 from servespec.compiler.facts.graph_sizes import FULL_CAPTURE_SECONDS, PIECEWISE_CAPTURE_SECONDS
 from servespec.compiler.graphs.coverage import DispatcherOf, coverage_of
 from servespec.compiler.graphs.dispatch import engine_dispatcher, split_dispatcher
+from servespec.compiler.graphs.hand_off import hand_off
 from servespec.compiler.graphs.inventory import shapes_of
 from servespec.compiler.graphs.managers import GraphFrame, managers_of
 from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens
@@ -113,7 +115,7 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
         resolution=resolution,
         graphs=graphs,
         stock=_stock_plan(resolution) if request.with_stock else None,
-        lowered=lower(_launch(request, resolution), lowering, token_list),
+        lowered=lower(_launch(request, resolution, _hand_off(resolution, asked, lowering)), lowering, token_list),
         diagnostics=in_file_order(
             (*early, *limits, *resolution.findings, *findings_of(findable), *_lowering_findings(resolution, lowering))
         ),
@@ -217,7 +219,9 @@ def _auto_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_list:
     one_list = TokenList(_list_for(resolution, asked))
     if _same(frame, _engine_shapes(frame, one_list), asked):
         return Lowering.LEGACY
-    return Lowering.EXTENSION if resolution.engine.has_extension_hook else Lowering.LEGACY
+    if resolution.engine.has_extension_hook and not _reads_the_list(resolution.request.target):
+        return Lowering.EXTENSION
+    return Lowering.LEGACY
 
 
 def _same(frame: GraphFrame, engine: tuple[Shape, ...], asked: tuple[Shape, ...]) -> bool:
@@ -252,9 +256,33 @@ def _lowering_findings(resolution: Resolution, lowering: Lowering) -> Iterator[D
     if lowering is Lowering.EXTENSION and resolution.runner is ModelRunner.V1:
         message = "the extension works on Model Runner V2, and the spec gets V1"
         yield plan_rules.R116.at(place, message, "write `lowering: auto`")
+    if lowering is Lowering.EXTENSION:
+        yield from _extension_conflicts(resolution)
 
 
-def _launch(request: CompileRequest, resolution: Resolution) -> Launch:
+def _extension_conflicts(resolution: Resolution) -> Iterator[Diagnostic]:
+    request = resolution.request
+    for key in request.spec.engine.args:
+        if key.replace("-", "_").lstrip("_") == "worker_extension_cls":
+            place = request.source.place_of(("engine", "args", key))
+            yield plan_rules.R116.at(place, "the engine takes one worker extension", "write `lowering: legacy`")
+    if _reads_the_list(request.target):
+        place = request.source.place_of(("engine", "lowering"))
+        message = "this model captures graphs of its own for every size of the list, which the extension only fills"
+        yield plan_rules.R116.at(place, message, "write `lowering: legacy`")
+
+
+def _reads_the_list(target: Model) -> bool:
+    return not LIST_READING_ARCHITECTURES.value.isdisjoint(target.traits.architectures)
+
+
+def _hand_off(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering) -> dict[str, Any] | None:
+    if lowering is not Lowering.EXTENSION:
+        return None
+    return hand_off(resolution.frame, asked, resolution.engine.facts_version)
+
+
+def _launch(request: CompileRequest, resolution: Resolution, handed: Mapping[str, Any] | None) -> Launch:
     spec, drafting = request.spec, resolution.drafting
     frame = resolution.frame
     fields = resolution.fields
@@ -271,7 +299,7 @@ def _launch(request: CompileRequest, resolution: Resolution) -> Launch:
         num_speculative_tokens=drafting.num_speculative_tokens.value if spec.speculative else None,
         method=drafting.method.value,
         pinned_backend=_pinned_backend(resolution),
-        shapes=(),
+        hand_off=handed,
     )
 
 

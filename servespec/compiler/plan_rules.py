@@ -149,9 +149,10 @@ P113 = Rule(
     "acceptance by 10.6 % at 16 requests.", _SPLIT + ", Limitations",
 )  # fmt: skip
 P114 = Rule(
-    "P114", "full-wider-than-piecewise", Severity.WARNING, "a FULL graph is wider than the widest PIECEWISE one",
+    "P114", "full-wider-than-piecewise", Severity.NOTE, "a FULL graph is wider than the widest PIECEWISE one",
     "The engine sizes its persistent output buffer by the first capture, the widest PIECEWISE size; a wider FULL graph "
-    "overruns it. Only a lowering that gives kinds their own sizes can produce this.",
+    "would overrun it. Only a lowering that gives kinds their own sizes can produce this; the extension captures the "
+    "widest FULL graph before any other.",
     "vllm/v1/worker/gpu/cudagraph_utils.py: ModelCudaGraphManager.store_capture_output",
 )  # fmt: skip
 P115 = Rule(
@@ -179,11 +180,7 @@ P119 = Rule(
     "P119", "unreachable-tiers", Severity.WARNING, "a tier starts above max_num_seqs",
     "No batch is that large, so the tier never applies.",
 )  # fmt: skip
-P121 = Rule(
-    "P121", "extension-not-yet", Severity.NOTE, "serving this plan needs the worker extension",
-    "The plan is exact; launching it waits for the extension. The legacy lowering can be served today.",
-)  # fmt: skip
-
+# P121 said that the extension could not be served yet; the code is not used again.
 P122 = Rule(
     "P122", "no-decode-graph", Severity.WARNING, "the mode asks for decode graphs and none is left",
     "A legacy list whose entries all stand for more than max_num_seqs requests gives no decode graph: every decode "

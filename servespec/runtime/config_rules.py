@@ -43,8 +43,9 @@ R009 = Rule(
     "A spec is served on the hardware that it names, never on other hardware or with another model.",
 )  # fmt: skip
 R010 = Rule(
-    "R010", "lowering-not-launchable", Severity.ERROR, "this lowering cannot be launched yet",
-    "The plan is exact and can be read, compared and kept; another lowering can be served.",
+    "R010", "installed-engine-differs", Severity.ERROR, "the installed engine is not the one that was planned for",
+    "A plan holds for one engine, known by the source of the functions that it relies on. Nothing is started with "
+    "another: it would capture something else.",
 )  # fmt: skip
 R011 = Rule(
     "R011", "no-gpu-to-describe", Severity.ERROR, "there is no GPU to describe",

@@ -4,15 +4,18 @@ import json
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Severity, SpecError
+from servespec.runtime.capture_report import remove_reports, report_findings
 from servespec.runtime.captured import capture_findings
 from servespec.runtime.config_rules import R010
+from servespec.runtime.extension.report import FOLDER_VARIABLE
+from servespec.runtime.installed_engine import find_installed_engine
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.probe import hardware_problem
 from servespec.runtime.spec_file import base_folder
@@ -42,13 +45,17 @@ def serving_of(plan: Plan, folder: Path | None) -> Serving:
     where = folder or _new_folder(spec.model.id)
     command = LaunchCommand(
         argv=program_path(plan.lowered.argv),
-        env=plan.lowered.env,
+        env={**plan.lowered.env, **_record_variable(plan, where)},
         host=spec.serve.host,
         port=spec.serve.port,
         log_path=(where / "engine.log").absolute(),
         folder=base_folder(plan.resolution.request.source),
     )
     return Serving(command=command, folder=where, ready_timeout_seconds=float(spec.serve.ready_timeout_seconds))
+
+
+def _record_variable(plan: Plan, folder: Path) -> dict[str, str]:
+    return {FOLDER_VARIABLE: str(folder.absolute())} if plan.lowered.lowering is Lowering.EXTENSION else {}
 
 
 def _problems(plan: Plan) -> Sequence[Diagnostic]:
@@ -58,11 +65,22 @@ def _problems(plan: Plan) -> Sequence[Diagnostic]:
     )
     if hardware is not None:
         return (hardware,)
-    if plan.lowered.lowering is Lowering.EXTENSION:
-        place = request.source.place_of(("engine", "lowering"))
-        message = "this plan needs the worker extension, which cannot be launched yet"
-        return (R010.at(place, message, "write `engine: {lowering: legacy}`, which serves the closest list"),)
-    return ()
+    return tuple(_engine_problems(plan))
+
+
+def _engine_problems(plan: Plan) -> Iterator[Diagnostic]:
+    """An installed engine that is not the planned one; that none is installed, its start says."""
+    engine, installed = plan.resolution.engine, find_installed_engine()
+    if installed is None or not engine.verified:
+        return
+    differing = installed.digests_that_differ(engine.facts_version)
+    if differing:
+        place = plan.resolution.request.source.place_of(("engine", "version"))
+        message = (
+            f"the installed {installed.distribution} {installed.version} is not the vLLM {engine.version} that was "
+            f"planned for: {len(differing)} of the functions that the plan relies on differ"
+        )
+        yield R010.at(place, message, "install that version, or leave `engine.version` out to plan for the installed")
 
 
 def run(
@@ -74,10 +92,11 @@ def run(
     """
 
     def verify() -> tuple[Diagnostic, ...]:
-        found = capture_findings(plan, serving.command.log_path)
+        found = _capture_findings(plan, serving)
         return found if fail_on_drift else tuple(as_warning(finding) for finding in found)
 
     serving.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    remove_reports(serving.folder)
     _write_private(serving.folder / "plan.json", json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
     return serve(
         serving.command,
@@ -86,6 +105,13 @@ def run(
         verify=verify,
         task=task,
     )
+
+
+def _capture_findings(plan: Plan, serving: Serving) -> tuple[Diagnostic, ...]:
+    """From the workers' own reports under the extension; else from the engine's log, which only counts."""
+    if plan.lowered.lowering is Lowering.EXTENSION:
+        return report_findings(plan, serving.folder)
+    return capture_findings(plan, serving.command.log_path)
 
 
 def as_warning(finding: Diagnostic) -> Diagnostic:

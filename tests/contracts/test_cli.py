@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 from servespec.cli import app
 from servespec.compiler.facts.devices import DEVICES
 from servespec.diagnostics import Place
+from servespec.runtime import serving
+from servespec.runtime.installed_engine import find_installed_engine
 from servespec.runtime.probe import hardware_problem
+from tests.differential.engine_oracle import engine_root
 from tests.plans import REPOSITORY, model_folder
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
@@ -115,12 +118,16 @@ def test_4_for_hardware_that_this_machine_does_not_have(monkeypatch: pytest.Monk
     assert (done.exit_code, "error[R009]" in done.stderr) == (4, True)
 
 
-def test_4_for_a_lowering_that_cannot_be_launched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.skipif(engine_root("0.32.0") is None, reason="needs the engine's source (tools/fetch_engines.py)")
+@pytest.mark.parametrize("lowering", ["extension", "legacy"])
+def test_4_for_another_engine_than_the_planned(lowering: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", driver_of_one_h200(tmp_path))
+    monkeypatch.setattr(serving, "find_installed_engine", lambda: find_installed_engine(engine_root("0.32.0")))
+    spec = str(CASES / "eagle3-h200-five-fields" / "spec.yaml")
 
-    done = run("serve", str(CASES / "eagle3-h200-five-fields" / "spec.yaml"), "--record", str(tmp_path))
+    done = run("serve", spec, "--record", str(tmp_path), "--set", f"engine.lowering={lowering}")
 
-    assert (done.exit_code, "error[R010]" in done.stderr) == (4, True)
+    assert (done.exit_code, "error[R010]: the installed vllm 0.32.0 is not the vLLM 0.33.0" in done.stderr) == (4, True)
 
 
 def driver_of_one_h200(folder: Path) -> str:

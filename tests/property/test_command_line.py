@@ -153,7 +153,7 @@ def lowered(data: Mapping[str, Any]) -> tuple[str, ...]:
         num_speculative_tokens=speculative.num_speculative_tokens if speculative else None,
         method=speculative.method if speculative else None,
         pinned_backend=None,
-        shapes=(),
+        hand_off=None,
     )
     token_list = None if sizes is None else tuple(map(Tokens, sizes))
     return lower(launch, Lowering.LEGACY, token_list).argv

@@ -96,6 +96,12 @@ class Supervised:
         return [said["kind"] for said in self.said]
 
 
+def heed_signals() -> None:
+    """A test run in the background or under nohup ignores signals, and its children would too."""
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(signum, signal.SIG_DFL)
+
+
 @pytest.fixture
 def supervised() -> Iterator[Callable[..., Supervised]]:
     started: list[Supervised] = []
@@ -103,7 +109,7 @@ def supervised() -> Iterator[Callable[..., Supervised]]:
     def run(command: LaunchCommand, **extra: Any) -> Supervised:
         given = {f.name: getattr(command, f.name) for f in dataclasses.fields(command) if f.name != "withheld"}
         given["log_path"] = str(command.log_path)
-        popen = {k: extra.pop(k) for k in ("preexec_fn",) if k in extra}
+        popen = {"preexec_fn": extra.pop("preexec_fn", heed_signals)}
         argv = [sys.executable, str(HERE / "run_supervised.py"), json.dumps({**given, **extra})]
         started.append(Supervised(subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, **popen)))
         return started[-1]

@@ -19,7 +19,7 @@ def _output_buffer(subject: Findable) -> Iterator[Diagnostic]:
     piecewise = max((s.tokens for s in subject.shapes if s.runner is Runner.TARGET and not _target_full(s)), default=0)
     if piecewise and full > piecewise and subject.lowering is Lowering.EXTENSION:
         message = f"the widest FULL graph has {full} tokens, the widest PIECEWISE one {piecewise}"
-        help_text = f"`max_prefill_cudagraph_capture_tokens: {full}` makes the engine's own buffer wide enough"
+        help_text = "nothing to do: the extension captures that graph first, so that the buffer holds it"
         yield rules.P114.at(sizing_place(subject), message, help_text)
 
 
@@ -92,15 +92,8 @@ def _row_name(row: Row) -> str:
     return f"{row.runner} {row.routine}{query_len}{steps}"
 
 
-def _extension_not_yet(subject: Findable) -> Iterator[Diagnostic]:
-    if subject.lowering is Lowering.EXTENSION:
-        message = "`serve` cannot install this plan yet"
-        yield rules.P121.at(subject.place("engine", "lowering"), message, "`engine.lowering: legacy` serves today")
-
-
 CHECKS: tuple[Check, ...] = (
     _output_buffer,
     _ladder_misses,
     _lowering_differs,
-    _extension_not_yet,
 )

@@ -73,6 +73,16 @@ def uses_breakable_by_default(architectures: Iterable[str], version: str) -> boo
     return not BREAKABLE_ARCHITECTURES[version].value.isdisjoint(architectures)
 
 
+LIST_READING_ARCHITECTURES: Sourced[frozenset[str]] = Sourced(
+    frozenset({"DeepseekV41ForCausalLM"}),
+    "architectures",
+    "vllm",
+    "0.33.0",
+    "vllm/models/deepseek_v41/nvidia/specialized_decode/runtime/metadata_graphs.py",
+    "round_up(size, query_len) // query_len for size in config.cudagraph_capture_sizes or ()",
+)
+"""Architectures that capture graphs of their own for each size of the engine's one list, beside the managers'."""
+
 _MODEL_HOOKS = "vllm/model_executor/models/config.py"
 
 

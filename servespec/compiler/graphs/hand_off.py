@@ -1,0 +1,78 @@
+"""What the engine's workers are handed: the graphs of each of their graph managers, as JSON with a digest of itself.
+
+A worker finds the entry of a manager by the manager's class and query length.  LoRA cases and microbatch twins are the
+engine's own to multiply by, so that an entry lists each size once.
+Source: vllm/v1/worker/gpu/model_runner.py: initialize_kv_cache; every init_cudagraph_manager under
+vllm/v1/worker/gpu/spec_decode/.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.graphs.managers import DrafterKind, GraphFrame, Manager, managers_of
+from servespec.compiler.graphs.shape import Runner, Shape
+
+FORMAT = 1
+
+_TARGET_CLASS = "ModelCudaGraphManager"
+_DRAFTER_CLASSES: Mapping[DrafterKind, str] = {
+    DrafterKind.AUTOREGRESSIVE: "SpeculatorCudaGraphManager",
+    DrafterKind.MULTI_MODULE_MTP: "SpeculatorCudaGraphManager",
+    DrafterKind.BLOCK: "DFlashCudaGraphManager",
+}
+
+
+def hand_off(frame: GraphFrame, shapes: Iterable[Shape], facts_version: str) -> dict[str, Any]:
+    """The hand-off of a plan for the engine whose facts are those of ``facts_version``.
+
+    ``full`` entries are [tokens, requests, query length or null, longest query or null]; ``piecewise`` ones tokens.
+    """
+    every = tuple(shapes)
+    content = {
+        "format": FORMAT,
+        "engine": facts_version,
+        "managers": [_entry(frame, manager, every) for manager in managers_of(frame)],
+    }
+    return {**content, "sha256": digest(content)}
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Of a hand-off, whatever order its keys are in; its own `sha256` is left out."""
+    kept = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def manager_class(frame: GraphFrame, manager: Manager) -> str:
+    """The engine's class of a manager; with its query length it names one manager of a worker."""
+    return _TARGET_CLASS if manager.runner is Runner.TARGET else _DRAFTER_CLASSES[frame.drafter.kind]
+
+
+def own_shapes(manager: Manager, shapes: Iterable[Shape]) -> tuple[Shape, ...]:
+    """The graphs of one manager."""
+    routines = {manager.decode, manager.mixed}
+    return tuple(shape for shape in shapes if shape.runner is manager.runner and shape.routine in routines)
+
+
+def _entry(frame: GraphFrame, manager: Manager, shapes: tuple[Shape, ...]) -> dict[str, Any]:
+    own = [shape for shape in own_shapes(manager, shapes) if _is_first_of_its_size(manager, shape)]
+    return {
+        "class": manager_class(frame, manager),
+        "query_len": manager.query_len,
+        "mode": str(manager.mode),
+        "lora_cases": list(manager.lora_cases),
+        "full": [
+            [shape.tokens, shape.requests, shape.query_len, shape.max_query_len]
+            for shape in own
+            if shape.mode is CudaGraphMode.FULL
+        ],
+        "piecewise": [shape.tokens for shape in own if shape.mode is CudaGraphMode.PIECEWISE],
+    }
+
+
+def _is_first_of_its_size(manager: Manager, shape: Shape) -> bool:
+    """In the manager's first LoRA case and K, and undivided."""
+    first_k = manager.draft_steps[0] if manager.draft_steps else None
+    return shape.active_loras == manager.lora_cases[0] and shape.ubatches == 1 and shape.draft_steps == first_k

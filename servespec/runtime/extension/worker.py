@@ -1,0 +1,94 @@
+"""The class that `--worker-extension-cls` names: the engine calls it in each worker, before any weight is loaded.
+
+Source: vllm/v1/worker/worker_base.py: WorkerWrapperBase.init_device.
+"""
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from servespec.compiler.graphs.hand_off import FORMAT, digest
+from servespec.compiler.lower import HAND_OFF_KEY
+from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
+from servespec.runtime.extension.report import write_report
+
+
+class PlannedGraphs:
+    """Mixed into the engine's worker, so it adds no name but the one that the engine calls."""
+
+    @staticmethod
+    def init_worker_extension(worker: Any) -> None:
+        """Installs the plan's graphs in this worker.
+
+        Raises PlanMismatchError where the hand-off, the engine's source or another rank is not what was planned for.
+        """
+        given = hand_off_of(worker.vllm_config.additional_config)
+        check_engine(given["engine"])
+        _check_other_ranks(given["sha256"])
+        install(given["managers"], _engine_types())
+        _report_after_capture(worker, given["sha256"])
+
+
+def hand_off_of(additional_config: Any) -> Mapping[str, Any]:
+    """The hand-off in the engine's settings, whole and unchanged."""
+    given = additional_config.get(HAND_OFF_KEY) if isinstance(additional_config, Mapping) else None
+    if not isinstance(given, Mapping):
+        message = f"the engine's additional config holds no `{HAND_OFF_KEY}`: start it with `servespec serve`"
+        raise PlanMismatchError(message)
+    if given.get("format") != FORMAT or given.get("sha256") != digest(given):
+        raise PlanMismatchError("the hand-off was changed on its way, or is another servespec's")
+    return given
+
+
+def check_engine(facts_version: str) -> None:
+    """The source of this worker's engine is the one whose functions the plan relies on."""
+    import vllm
+
+    from servespec.runtime.installed_engine import find_installed_engine
+
+    found = find_installed_engine(Path(str(vllm.__file__)).parents[1])
+    differing = found.digests_that_differ(facts_version) if found is not None else ("vllm",)
+    if differing:
+        more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
+        raise PlanMismatchError(f"this engine is not vLLM {facts_version}: {differing[0]}{more} differ")
+
+
+def _check_other_ranks(sha256: str) -> None:
+    import torch
+    from vllm.distributed.parallel_state import get_world_group
+
+    group = get_world_group()
+    if group.world_size == 1:
+        return
+    everyone: list[str | None] = [None] * group.world_size
+    torch.distributed.all_gather_object(everyone, sha256, group=group.cpu_group)
+    if set(everyone) != {sha256}:
+        raise PlanMismatchError(f"the ranks were handed {len(set(everyone))} different plans")
+
+
+def _engine_types() -> EngineTypes:
+    from vllm.config.compilation import CUDAGraphMode
+    from vllm.v1.worker.gpu.cudagraph_utils import BatchExecutionDescriptor, CudaGraphManager
+
+    return EngineTypes(manager=CudaGraphManager, descriptor=BatchExecutionDescriptor, mode=CUDAGraphMode)
+
+
+def _report_after_capture(worker: Any, sha256: str) -> None:
+    """Profiling captures a few graphs and drops them; the report is of those that stay."""
+    runner = worker.model_runner
+    capture = runner.capture_model
+
+    def capture_model(*, profile_only: bool = False) -> int:
+        from vllm.compilation.monitor import set_cudagraph_capturing_enabled
+
+        set_cudagraph_capturing_enabled(True)
+        began = time.perf_counter()
+        graph_bytes: int = capture(profile_only=profile_only)
+        if not profile_only:
+            write_report(worker, sha256, time.perf_counter() - began, graph_bytes)
+            # A size that was not planned is to fail loudly, not to be captured while requests wait.
+            set_cudagraph_capturing_enabled(False)
+        return graph_bytes
+
+    runner.capture_model = capture_model

@@ -1,0 +1,156 @@
+"""The workers' reports of what they captured, held against a plan."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.graphs.hand_off import manager_class, own_shapes
+from servespec.compiler.graphs.managers import managers_of
+from servespec.compiler.plan import Plan
+from servespec.runtime.capture_report import remove_reports, report_findings
+from tests.plans import Json, compiled, model_folder, spec_of
+from tests.strategies import EXTENSION
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+
+def plan_of(**sections: Any) -> Plan:
+    draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 3}
+    given = {"speculative": draft, "scheduler": {"max_num_seqs": 64}, **sections}
+    return compiled(spec_of("qwen3-8b", "h200", engine=EXTENSION, **given))
+
+
+def report_of(plan: Plan) -> Json:
+    """What a worker writes that captured the plan, in a compiled model of three pieces."""
+    frame, shapes = plan.resolution.frame, plan.graphs.shapes
+    managers, piece_lists = [], set()
+    for manager in managers_of(frame):
+        own = own_shapes(manager, shapes)
+        full = [s for s in own if s.mode is CudaGraphMode.FULL]
+        piece_lists.add(tuple(sorted((s.tokens, s.active_loras) for s in own if s.mode is CudaGraphMode.PIECEWISE)))
+        managers.append(
+            {
+                "class": manager_class(frame, manager),
+                "query_len": manager.query_len,
+                "mode": str(manager.mode),
+                "full": [
+                    [
+                        s.tokens,
+                        s.requests,
+                        s.query_len or 0,
+                        s.max_query_len or 0,
+                        s.active_loras,
+                        s.ubatches,
+                        s.draft_steps or 0,
+                    ]
+                    for s in full
+                ],
+                "breakable": None,
+            }
+        )
+    pieces = [{"pieces": 3, "sizes": [list(one) for one in sizes]} for sizes in sorted(piece_lists)]
+    return {"format": 1, "sha256": "", "managers": managers, "compiled_pieces": pieces}
+
+
+def left(folder: Path, report: Json, name: str = "captured-0-0.json") -> None:
+    (folder / name).write_text(json.dumps(report), encoding="utf-8")
+
+
+def found(plan: Plan, folder: Path) -> list[tuple[str, str]]:
+    return [(finding.code, finding.message) for finding in report_findings(plan, folder)]
+
+
+def test_a_capture_as_planned_has_no_findings(tmp_path: Path) -> None:
+    plan = plan_of()
+    left(tmp_path, report_of(plan))
+
+    assert found(plan, tmp_path) == []
+
+
+def without_a_full_graph(report: Json) -> None:
+    report["managers"][0]["full"].pop()
+
+
+def with_a_full_graph_more(report: Json) -> None:
+    report["managers"][2]["full"].append([999, 999, 1, 0, 0, 1, 0])
+
+
+def of_another_lora_case(report: Json) -> None:
+    report["managers"][1]["full"][0][4] = 1
+
+
+def without_a_piecewise_size(report: Json) -> None:
+    report["compiled_pieces"].append({"pieces": 1, "sizes": report["compiled_pieces"][-1]["sizes"][:-1]})
+
+
+def without_any_pieces(report: Json) -> None:
+    report["compiled_pieces"].clear()
+
+
+def without_the_drafters_manager(report: Json) -> None:
+    report["managers"].pop()
+
+
+def with_an_unknown_manager(report: Json) -> None:
+    report["managers"].append({"class": "Other", "query_len": 1, "mode": "FULL", "full": [[1] * 7], "breakable": None})
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without_a_full_graph, "`target uniform_decode`: missing 1 of 33 graphs: 256 tokens"),
+        (with_a_full_graph_more, "`drafter later_steps`: graphs that were not planned: 999 tokens"),
+        (of_another_lora_case, "`drafter step0_uniform`: missing 1 of 33 graphs: 4 tokens"),
+        (without_a_piecewise_size, "compiled pieces hold 50 PIECEWISE sizes to 496 tokens that were not planned"),
+        (without_any_pieces, "no compiled piece holds the 51 PIECEWISE sizes to 512 tokens that were planned"),
+        (without_the_drafters_manager, "`drafter later_steps`: the engine has no such graph manager"),
+        (with_an_unknown_manager, "a `Other` of query length 1 captured graphs: 1; none were planned"),
+    ],
+)
+def test_every_difference_is_an_error(change: Callable[[Json], None], said: str, tmp_path: Path) -> None:
+    plan = plan_of()
+    report = report_of(plan)
+    change(report)
+    left(tmp_path, report)
+
+    codes_and_messages = found(plan, tmp_path)
+
+    assert codes_and_messages[0] == ("L016", said)
+
+
+def test_breakable_graphs_are_compared_by_manager(tmp_path: Path) -> None:
+    plan = plan_of()
+    report = report_of(plan)
+    sizes = [tokens for tokens, _ in report["compiled_pieces"][-1]["sizes"]]
+    report["managers"][0]["breakable"] = sizes
+    report["managers"][1]["breakable"] = sizes[1:]
+    left(tmp_path, report)
+
+    assert found(plan, tmp_path) == [
+        ("L016", f"`drafter step0_uniform, piecewise`: missing 1 of {len(sizes)} graphs: 1 tokens")
+    ]
+
+
+def test_every_rank_is_asked(tmp_path: Path) -> None:
+    plan = compiled(
+        spec_of("qwen3-8b", "h200", engine=EXTENSION)
+        | {"hardware": {"gpu": "h200", "count": 2}, "parallel": {"tensor_parallel_size": 2}}
+    )
+    left(tmp_path, report_of(plan))
+
+    assert found(plan, tmp_path) == [("L017", "1 of 2 workers left no report of what they captured")]
+    left(tmp_path, report_of(plan), "captured-0-1.json")
+    assert found(plan, tmp_path) == []
+
+
+def test_reports_of_an_earlier_launch_are_no_evidence(tmp_path: Path) -> None:
+    plan = plan_of()
+    left(tmp_path, report_of(plan))
+
+    remove_reports(tmp_path)
+
+    assert found(plan, tmp_path) == [("L017", "1 of 1 workers left no report of what they captured")]

@@ -1,0 +1,193 @@
+"""The extension at work in a worker: what it refuses, and what it leaves behind. Its graphs: tests/differential."""
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from servespec.compiler.lower import EXTENSION_CLASS, HAND_OFF_KEY
+from servespec.runtime.extension.install import PlanMismatchError
+from servespec.runtime.extension.worker import PlannedGraphs, check_engine, hand_off_of
+from tests.differential.engine_oracle import engine_root
+from tests.plans import Json, compiled, spec_of
+from tests.strategies import EXTENSION
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+
+def handed() -> Json:
+    """What the launch line of a plan hands to the workers."""
+    argv = compiled(spec_of("qwen3-8b", "h200", engine=EXTENSION)).lowered.argv
+    config: Json = json.loads(argv[argv.index("--additional-config") + 1])
+    return config
+
+
+def test_the_launch_line_names_the_class() -> None:
+    argv = compiled(spec_of("qwen3-8b", "h200", engine=EXTENSION)).lowered.argv
+    module, _, name = EXTENSION_CLASS.rpartition(".")
+
+    assert argv[argv.index("--worker-extension-cls") + 1] == EXTENSION_CLASS
+    assert getattr(sys.modules[module], name) is PlannedGraphs
+    assert [one for one in dir(PlannedGraphs) if not one.startswith("__")] == ["init_worker_extension"]
+
+
+def test_the_hand_off_arrives() -> None:
+    given = hand_off_of(handed())
+
+    assert [entry["class"] for entry in given["managers"]] == ["ModelCudaGraphManager"]
+    assert given["engine"] == "0.33.0"
+
+
+def changed(**changes: Any) -> Json:
+    config = handed()
+    config[HAND_OFF_KEY].update(changes)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({}, "holds no `servespec`"),
+        (None, "holds no `servespec`"),
+        ({HAND_OFF_KEY: "text"}, "holds no `servespec`"),
+        (changed(managers=[]), "was changed on its way"),
+        (changed(format=2), "was changed on its way"),
+        (changed(sha256="0"), "was changed on its way"),
+    ],
+)
+def test_a_hand_off_that_is_not_whole_is_refused(config: Any, said: str) -> None:
+    with pytest.raises(PlanMismatchError, match=said):
+        hand_off_of(config)
+
+
+@pytest.mark.skipif(engine_root("0.33.0") is None or engine_root("0.32.0") is None, reason="needs the engines' source")
+def test_another_engine_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    install_vllm(monkeypatch, engine_root("0.33.0"))
+    check_engine("0.33.0")
+
+    install_vllm(monkeypatch, engine_root("0.32.0"))
+    with pytest.raises(PlanMismatchError, match=r"this engine is not vLLM 0\.33\.0: vllm/.* and \d+ more differ"):
+        check_engine("0.33.0")
+
+
+def install_vllm(monkeypatch: pytest.MonkeyPatch, root: Path | None) -> None:
+    module = ModuleType("vllm")
+    module.__file__ = f"{root}/vllm/__init__.py"
+    monkeypatch.setitem(sys.modules, "vllm", module)
+
+
+class Manager:
+    def __init__(self) -> None:
+        self.cudagraph_mode = SimpleNamespace(name="FULL_AND_PIECEWISE")
+        self.decode_query_len, self.breakable_cg_runner = 1, None
+        self.graphs = {Descriptor(4): None, Descriptor(2): None}
+
+    def _init_candidates(self) -> None:
+        raise AssertionError("the engine's own method ran")
+
+
+class Descriptor:
+    uniform_token_count, max_query_len, num_active_loras, num_ubatches = 1, None, 0, 1
+
+    def __init__(self, tokens: int) -> None:
+        self.num_tokens = self.num_reqs = tokens
+
+
+class Runner:
+    def __init__(self) -> None:
+        self.cudagraph_manager, self.speculator = Manager(), None
+        self.profiled: list[bool] = []
+
+    def capture_model(self, *, profile_only: bool = False) -> int:
+        self.profiled.append(profile_only)
+        return 1 << 20
+
+
+@pytest.fixture
+def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
+    """A worker of one rank in an engine whose modules are stand-ins, with its source that of 0.33.0."""
+    switches: list[bool] = []
+    wrapper = SimpleNamespace(concrete_cudagraph_entries={Descriptor(8): SimpleNamespace(cudagraph=object())})
+    modules = {
+        "torch": {},
+        "vllm.distributed.parallel_state": {"get_world_group": lambda: SimpleNamespace(world_size=1)},
+        "vllm.config.compilation": {"CUDAGraphMode": SimpleNamespace(FULL=2, PIECEWISE=1)},
+        "vllm.v1.worker.gpu.cudagraph_utils": {
+            "CudaGraphManager": type("CudaGraphManager", (Manager,), {}),
+            "BatchExecutionDescriptor": Descriptor,
+        },
+        "vllm.compilation.monitor": {"set_cudagraph_capturing_enabled": switches.append},
+        "vllm.compilation.cuda_graph": {"CUDAGraphWrapper": SimpleNamespace(_all_instances=[wrapper])},
+    }
+    install_vllm(monkeypatch, engine_root("0.33.0"))
+    for name, members in modules.items():
+        module = ModuleType(name)
+        vars(module).update(members)
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.setenv("SERVESPEC_RECORD_FOLDER", str(tmp_path))
+    config = SimpleNamespace(additional_config=handed(), parallel_config=SimpleNamespace(data_parallel_rank=1))
+    return SimpleNamespace(vllm_config=config, model_runner=Runner(), rank=0, switches=switches)
+
+
+needs_engine = pytest.mark.skipif(engine_root("0.33.0") is None, reason="needs the engine's source")
+
+
+@needs_engine
+def test_a_report_is_left_after_the_real_capture_alone(worker: SimpleNamespace, tmp_path: Path) -> None:
+    PlannedGraphs.init_worker_extension(worker)
+
+    assert worker.model_runner.capture_model(profile_only=True) == 1 << 20
+    assert list(tmp_path.iterdir()) == []
+    assert worker.model_runner.capture_model() == 1 << 20
+
+    report = json.loads((tmp_path / "captured-1-0.json").read_text())
+    assert report["managers"] == [
+        {
+            "class": "Manager",
+            "query_len": 1,
+            "mode": "FULL_AND_PIECEWISE",
+            "full": [[2, 2, 1, 0, 0, 1, 0], [4, 4, 1, 0, 0, 1, 0]],
+            "breakable": None,
+        }
+    ]
+    assert report["compiled_pieces"] == [{"pieces": 1, "sizes": [[8, 0]]}]
+    assert report["sha256"] == worker.vllm_config.additional_config[HAND_OFF_KEY]["sha256"]
+    assert report["graph_bytes"] == 1 << 20
+
+
+@needs_engine
+def test_late_capture_is_off_after_the_real_one_and_on_while_it_runs(worker: SimpleNamespace) -> None:
+    PlannedGraphs.init_worker_extension(worker)
+
+    worker.model_runner.capture_model(profile_only=True)
+    assert worker.switches == [True]
+    worker.model_runner.capture_model()
+    assert worker.switches == [True, True, False]
+
+
+@needs_engine
+def test_nothing_is_written_where_no_folder_is_named(
+    worker: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SERVESPEC_RECORD_FOLDER")
+    PlannedGraphs.init_worker_extension(worker)
+
+    worker.model_runner.capture_model()
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@needs_engine
+def test_ranks_with_different_plans_capture_nothing(worker: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gather(everyone: list[str | None], own: str, group: object) -> None:
+        everyone[:] = [own, "another"]
+
+    group = SimpleNamespace(world_size=2, cpu_group=object())
+    monkeypatch.setattr(sys.modules["vllm.distributed.parallel_state"], "get_world_group", lambda: group)
+    monkeypatch.setattr(sys.modules["torch"], "distributed", SimpleNamespace(all_gather_object=gather), raising=False)
+
+    with pytest.raises(PlanMismatchError, match="2 different plans"):
+        PlannedGraphs.init_worker_extension(worker)
