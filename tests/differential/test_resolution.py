@@ -18,7 +18,7 @@ from servespec.compiler.facts.architectures import BREAKABLE_ARCHITECTURES
 from servespec.compiler.facts.cudagraph_mode import AttentionCgSupport, CompilationMode, CudaGraphMode
 from servespec.compiler.facts.devices import Device
 from servespec.compiler.graphs.tiers import tiers_up_to
-from servespec.compiler.resolve import batch_limits, cudagraph_mode, model_runner
+from servespec.compiler.resolve import batch_limits, config_mode, model_runner
 from servespec.compiler.resolve.batch_limits import BatchRequest, Drafting, resolve_batch_limits
 from servespec.compiler.resolve.config_mode import ModeRequest, resolve_config_mode
 from servespec.compiler.resolve.drafter_mode import DrafterRoutine, drafter_mode
@@ -317,7 +317,7 @@ def test_what_adaptive_verification_refuses(root: Path, mode: str) -> None:
         ).findings
         engine = oracle.adaptive_verification_refusal(root, drafts, mode=mode, lora=lora, pipeline_parallel_size=stages)
 
-        assert [finding.field for finding in ours[:1]] == ([] if engine is None else [cudagraph_mode.ADAPTIVE])
+        assert [finding.field for finding in ours[:1]] == ([] if engine is None else [config_mode.ADAPTIVE])
         assert {finding.weight for finding in ours} <= {Weight.REFUSED}
 
 
