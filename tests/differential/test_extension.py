@@ -4,21 +4,26 @@ The managers are the engine's text with one method replaced by ours, as in a wor
 engine's own ``capture`` takes, and what they answer is what its own ``dispatch`` answers.
 """
 
+import inspect
+import sys
 from collections.abc import Iterator
+from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from ruamel.yaml import YAML
 
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.dispatch import Batch, split_dispatcher
 from servespec.compiler.graphs.hand_off import hand_off, manager_class, own_shapes
 from servespec.compiler.graphs.managers import Manager, managers_of
-from servespec.compiler.graphs.shape import Shape, union_tokens
+from servespec.compiler.graphs.shape import Runner, Shape, union_tokens
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Severity, SpecError
+from servespec.runtime.extension import install as install_module
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
 from servespec.units import Requests, Tokens, TokensPerRequest
 from tests.differential import engine_oracle as oracle
@@ -105,15 +110,17 @@ def graph_of(shape: Shape) -> Graph:
 def steps_of(plan: Plan, manager: Manager, shapes: tuple[Shape, ...]) -> Iterator[Batch]:
     """Every uniform decode batch, and steps with a prefill at and around every size."""
     frame = plan.resolution.frame
+    parts = (1,) if manager.microbatching is None else (1, manager.microbatching.count)
     for query_len in sorted({manager.query_len, *manager.captured_tiers, TokensPerRequest(1)}):
         for n in range(1, frame.max_num_seqs + 1):
-            for loras in manager.lora_cases:
+            for loras, ubatches in product(manager.lora_cases, parts):
                 yield Batch(
                     requests=Requests(n),
                     tokens=Tokens(n * query_len),
                     query_len=query_len,
                     max_query_len=query_len,
                     active_loras=loras,
+                    ubatches=ubatches,
                 )
     for tokens in union_tokens(shapes):
         for near in (tokens - 1, tokens, tokens + 1):
@@ -132,18 +139,66 @@ def test_the_engine_captures_the_plan_and_dispatches_by_it(spec: Json) -> None:
     check_every_manager(plan_of(spec))
 
 
-@needs_engine
-@pytest.mark.parametrize(
-    "case", ["adaptive-verification-gb200", "lora", "microbatches", "mode-full", "tiers-h200", "dspark-without-anchor"]
-)
-def test_it_does_for_settings_that_few_specs_have(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(FOLDER / case)
-    spec = YAML(typ="safe", pure=True).load((FOLDER / case / "spec.yaml").read_text(encoding="utf-8"))
+SPECIAL = ("adaptive-verification-gb200", "lora", "microbatches", "mode-full", "tiers-h200", "dspark-without-anchor")
+"""Golden cases with settings that few random specs have."""
 
-    plan = compiled({**spec, "engine": {**spec.get("engine", {}), **EXTENSION}})
+
+@needs_engine
+@pytest.mark.parametrize("case", SPECIAL)
+def test_it_does_for_settings_that_few_specs_have(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = golden_plan(case, monkeypatch)
 
     assert plan.graphs.shapes
     check_every_manager(plan)
+
+
+def golden_plan(case: str, monkeypatch: pytest.MonkeyPatch) -> Plan:
+    monkeypatch.chdir(FOLDER / case)
+    spec = YAML(typ="safe", pure=True).load((FOLDER / case / "spec.yaml").read_text(encoding="utf-8"))
+    return compiled({**spec, "engine": {**spec.get("engine", {}), **EXTENSION}})
+
+
+MUTANTS = (
+    ("for query_len in (*query_lens, None):", "for query_len in (None,):"),
+    ("for query_len in (*query_lens, None):", "for query_len in query_lens:"),
+    (
+        "for mode in (types.mode.FULL, types.mode.PIECEWISE):\n            of_mode = [",
+        "for mode in ():\n            of_mode = [",
+    ),
+    ("for count in range(first, tokens + 1):", "for count in range(first, tokens):"),
+    ("for count in range(first, tokens + 1):", "for count in range(tokens, tokens + 1):"),
+    ("groupby(sorted(ladder, key=_tokens), _tokens)", "groupby(sorted(ladder, key=_tokens, reverse=True), _tokens)"),
+    ("found.setdefault((count, loras), [])", "found.setdefault((count, 0), [])"),
+    ("                yield twin", "                pass"),
+    ("max_query_len=max_query_len,", "max_query_len=None,"),
+    ("uniform_token_count=query_len,", "uniform_token_count=None,"),
+    ("num_reqs=requests,", "num_reqs=None,"),
+    ("by_manager.get((name, manager.decode_query_len))", "next(iter(by_manager.values()))"),
+    ("if full and piecewise and full[0].num_tokens > piecewise[0].num_tokens:", "if full and piecewise:"),
+    ("manager._capture_descs[types.mode.FULL] = full[1:]", "manager._capture_descs[types.mode.FULL] = full"),
+)
+
+
+@needs_engine
+@pytest.mark.parametrize(("old", "new"), MUTANTS)
+def test_a_fault_in_the_extension_is_found(old: str, new: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = inspect.getsource(install_module)
+    assert source.count(old) == 1, old
+    changed = ModuleType("changed_install")
+    monkeypatch.setitem(sys.modules, changed.__name__, changed)
+    exec(source.replace(old, new), vars(changed))  # noqa: S102 - our own source with one change
+    monkeypatch.setattr(f"{__name__}.install", vars(changed)["install"])
+    plans = [plan_of(INTERLEAVED), plan_of(WIDE_DECODE), *(golden_plan(case, monkeypatch) for case in SPECIAL)]
+
+    assert not all(map(holds, plans))
+
+
+def holds(plan: Plan) -> bool:
+    try:
+        check_every_manager(plan)
+    except (AssertionError, TypeError, RuntimeError):
+        return False
+    return True
 
 
 def check_every_manager(plan: Plan) -> None:
@@ -157,20 +212,33 @@ def check_every_manager(plan: Plan) -> None:
         captured = manager.captured()
 
         assert sorted(captured, key=repr) == sorted(map(graph_of, undivided), key=repr)
+        assert captured[:1] == first_captured(planned, undivided)
         ours = split_dispatcher(undivided)
         for step in steps_of(plan, planned, tuple(undivided)):
-            answer = manager.dispatch(step.requests, step.tokens, step.query_len, step.active_loras, step.max_query_len)
+            answer = manager.dispatch(
+                step.requests, step.tokens, step.query_len, step.active_loras, step.max_query_len, step.ubatches
+            )
             asked = Batch(
                 requests=step.requests,
                 tokens=step.tokens,
                 query_len=step.query_len,
                 max_query_len=step.max_query_len,
                 active_loras=step.active_loras,
+                ubatches=step.ubatches,
                 draft_steps=first_k,
             )
             expected = without_steps(ours.dispatch(asked))
             assert (None if answer.mode == "NONE" else answer) == expected
             assert expected is None or expected in captured
+
+
+def first_captured(manager: Manager, shapes: list[Shape]) -> tuple[Graph, ...]:
+    """The widest PIECEWISE graph, which the engine begins with; of the target a FULL one that is wider still."""
+    widest = {mode: max((s.tokens for s in shapes if s.mode is mode), default=0) for mode in CudaGraphMode}
+    full, piecewise = widest[CudaGraphMode.FULL], widest[CudaGraphMode.PIECEWISE]
+    leads = not piecewise or (manager.runner is Runner.TARGET and full > piecewise)
+    mode = CudaGraphMode.FULL if leads else CudaGraphMode.PIECEWISE
+    return tuple(graph_of(s) for s in shapes if s.mode is mode and s.tokens == widest[mode])[:1]
 
 
 INTERLEAVED = spec_of(
