@@ -15,8 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -25,15 +24,17 @@ from pathlib import Path
 from typing import Any
 
 from servespec import __version__
-from servespec.runtime.captured import captured_counts
+from servespec.compiler.pipeline import compile_spec
+from servespec.runtime.capture_log import Bar, captured_counts, planned_counts
+from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.probe import present_gpus
+from servespec.runtime.spec_file import read_spec
 
 _PACKAGES = ("vllm", "torch", "triton", "flashinfer-python")
 _SAID = re.compile(
     r"(GPU KV cache size: .*|Available KV cache memory: .*|Graph capturing finished .*|CUDA graph pool memory: .*"
     r"|Model loading took .*|Using V2 Model Runner.*|Using \w+ attention backend.*)"
 )
-_TITLES = {"step0_piecewise": "prefill", "step0_uniform": "prefill", "later_steps": "decode"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,8 @@ def launch(spec: str, folder: Path, timeout_seconds: float) -> Launch:
         exit_code, said = 124, str(error.stderr or "")
     plan, log = _read(record / "plan.json"), _read(record / "engine.log")
     document = json.loads(plan) if plan else {}
-    planned, captured = planned_bars(document.get("runners", [])), _named(captured_counts(log))
+    planned = _named(planned_counts_of(spec)) if document else {}
+    captured = _named(captured_counts(log))
     reports = tuple(counted(json.loads(_read(path))) for path in sorted(record.glob("captured-*.json")))
     has_all = sum(planned.values()) == sum(captured.values()) if reports else planned == captured
     return Launch(
@@ -123,17 +125,12 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
-def planned_bars(rows: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Graphs of a plan's rows by the manager and mode that capture them."""
-    counts: Counter[str] = Counter()
-    for row in rows:
-        if row["graphs"]:
-            title = "target" if row["runner"] == "target" else _TITLES.get(row["routine"], "block")
-            counts[f"{title} {row['mode']}"] += row["graphs"]
-    return dict(sorted(counts.items()))
+def planned_counts_of(spec: str) -> Mapping[Bar, int]:
+    """What `serve` planned, made again here from the same spec."""
+    return planned_counts(compile_spec(compile_request(read_spec(spec), Options())))
 
 
-def _named(counts: Mapping[tuple[str, str], int]) -> dict[str, int]:
+def _named(counts: Mapping[Bar, int]) -> dict[str, int]:
     """The engine's names of its managers in the plan's words."""
     known = {"": "target", "prefill": "prefill", "decode": "decode"}
     return dict(sorted((f"{known.get(title, 'block')} {mode}", count) for (title, mode), count in counts.items()))

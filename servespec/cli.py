@@ -173,7 +173,7 @@ def _command_planned(words: list[str], gpu: str | None, count: int, options: "Op
 
 
 def _plan_output(document: dict[str, Any], format: PlanFormat, details: bool) -> str:  # noqa: A002
-    from servespec.render.json_text import json_text
+    from servespec.compiler.json_text import json_text
     from servespec.render.plan_text import plan_text
 
     if format is PlanFormat.json:

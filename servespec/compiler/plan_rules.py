@@ -180,7 +180,7 @@ P119 = Rule(
     "P119", "unreachable-tiers", Severity.WARNING, "a tier starts above max_num_seqs",
     "No batch is that large, so the tier never applies.",
 )  # fmt: skip
-# P121 said that the extension could not be served yet; the code is not used again.
+# P120 and P121 belonged to what is not there any more; the codes are not used again.
 P122 = Rule(
     "P122", "no-decode-graph", Severity.WARNING, "the mode asks for decode graphs and none is left",
     "A legacy list whose entries all stand for more than max_num_seqs requests gives no decode graph: every decode "

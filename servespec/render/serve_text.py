@@ -1,7 +1,7 @@
 """What `serve` says while it works, one line an event."""
 
 from servespec.compiler.plan import Plan
-from servespec.runtime.captured import verdict
+from servespec.runtime.capture_log import verdict
 from servespec.runtime.supervise import Event, PhaseReached, Ready, Started, Stopping
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
-from servespec.compiler.graphs.hand_off import manager_class, own_shapes
-from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of
+from servespec.compiler.graphs.hand_off import manager_class
+from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of, own_shapes
 from servespec.compiler.graphs.shape import Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place

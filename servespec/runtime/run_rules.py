@@ -142,7 +142,8 @@ CAPTURE_UNSEEN = Rule(
     "capture-unseen",
     Severity.WARNING,
     "what the engine captured cannot be seen",
-    "The engine's log holds no progress of a capture, so it could not be held against the plan.",
+    "The engine's log holds no progress of a capture, or a worker left no report of it, so it could not be held "
+    "against the plan.",
 )
 
 RULES: Final = (

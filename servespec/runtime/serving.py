@@ -1,6 +1,5 @@
 """Serving a plan: is this its machine, can this lowering be launched, then the engine's life until it ends."""
 
-import json
 import os
 import sys
 import time
@@ -9,11 +8,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from servespec.compiler.engine import Engine
+from servespec.compiler.json_text import json_text
 from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Severity, SpecError
+from servespec.runtime.capture_log import log_findings
 from servespec.runtime.capture_report import remove_reports, report_findings
-from servespec.runtime.captured import capture_findings
 from servespec.runtime.config_rules import R010
 from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.installed_engine import InstalledEngine, find_installed_engine
@@ -72,13 +72,15 @@ def _problems(plan: Plan) -> Sequence[Diagnostic]:
 def _engine_problems(plan: Plan) -> Iterator[Diagnostic]:
     """An installed engine that is not the planned one; that none is installed, its start says."""
     engine, installed = plan.resolution.engine, find_installed_engine()
-    difference = None if installed is None else _difference(engine, installed)
-    if installed is None or difference is None:
+    if installed is None:
         return
-    place = plan.resolution.request.source.place_of(("engine", "version"))
-    said = f"the installed {installed.distribution} {installed.version}"
-    message = f"{said} is not the {engine.distribution} {engine.version} that was planned for: {difference}"
-    yield R010.at(place, message, "install that engine, or leave `engine.version` out to plan for the installed one")
+    difference = _difference(engine, installed)
+    if difference is not None:
+        place = plan.resolution.request.source.place_of(("engine", "version"))
+        said = f"the installed {installed.distribution} {installed.version}"
+        message = f"{said} is not the {engine.distribution} {engine.version} that was planned for: {difference}"
+        help_text = "install that engine, or leave `engine.version` out to plan for the installed one"
+        yield R010.at(place, message, help_text)
 
 
 def _difference(engine: Engine, installed: InstalledEngine) -> str | None:
@@ -99,11 +101,11 @@ def run(
 
     def verify() -> tuple[Diagnostic, ...]:
         found = _capture_findings(plan, serving)
-        return found if fail_on_drift else tuple(as_warning(finding) for finding in found)
+        return found if fail_on_drift else tuple(_as_warning(finding) for finding in found)
 
     serving.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     remove_reports(serving.folder)
-    _write_private(serving.folder / "plan.json", json.dumps(plan.to_json(), indent=1, ensure_ascii=False) + "\n")
+    _write_private(serving.folder / "plan.json", json_text(plan.to_json()))
     return serve(
         serving.command,
         ready_timeout_seconds=serving.ready_timeout_seconds,
@@ -117,10 +119,10 @@ def _capture_findings(plan: Plan, serving: Serving) -> tuple[Diagnostic, ...]:
     """From the workers' own reports under the extension; else from the engine's log, which only counts."""
     if plan.lowered.lowering is Lowering.EXTENSION:
         return report_findings(plan, serving.folder)
-    return capture_findings(plan, serving.command.log_path)
+    return log_findings(plan, serving.command.log_path)
 
 
-def as_warning(finding: Diagnostic) -> Diagnostic:
+def _as_warning(finding: Diagnostic) -> Diagnostic:
     """The same finding of a rule that does not stop the server."""
     return replace(finding, rule=replace(finding.rule, severity=Severity.WARNING))
 

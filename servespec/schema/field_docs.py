@@ -13,7 +13,7 @@ def field_docs() -> Mapping[tuple[str, str], str]:
     """The text under each field by (model class, field), white space folded."""
     module = ast.parse(inspect.getsource(spec))
     classes = [node for node in module.body if isinstance(node, ast.ClassDef)]
-    return {(owner.name, name): text for owner in classes for name, text in _documented(owner)}
+    return {(owner.name, name): text for owner in classes for name, text in documented(owner)}
 
 
 def description(model: type[spec.Section], field: str) -> str:
@@ -22,7 +22,8 @@ def description(model: type[spec.Section], field: str) -> str:
     return own or field_docs().get((spec.Section.__name__, field), "")
 
 
-def _documented(owner: ast.ClassDef) -> Iterator[tuple[str, str]]:
+def documented(owner: ast.ClassDef) -> Iterator[tuple[str, str]]:
+    """Each annotated field of a class that has text under it, with that text, white space folded."""
     for node, after in zip(owner.body, owner.body[1:], strict=False):
         text = _text(after)
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and text is not None:

@@ -16,7 +16,7 @@ from servespec.schema import spec_rules as rules
 from servespec.schema.nearest import nearest
 from servespec.schema.renamed import renamed_field
 from servespec.schema.source import SpecPath, SpecSource
-from servespec.schema.spec import OpenSection, Section, ServingSpec
+from servespec.schema.spec import Section, ServingSpec
 
 _MOST_ROUNDS = 8
 
@@ -166,11 +166,6 @@ def _model_in(annotation: Any) -> type[Section] | None:
         if found is not None:
             return found
     return None
-
-
-def is_open(path: SpecPath) -> bool:
-    section = section_at(path)
-    return section is not None and issubclass(section, OpenSection)
 
 
 def _refused(path: SpecPath, detail: ErrorDetails, source: SpecSource) -> Diagnostic:

@@ -27,12 +27,6 @@ CudaGraphModeName = Literal["NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FU
 PerformanceModeName = Literal["balanced", "interactivity", "throughput"]
 Remedy = bool | Literal["auto"]
 
-ENGINE_METHODS = (
-    "ngram", "ngram_gpu", "medusa", "mlp_speculator", "draft_model", "suffix", "eagle", "eagle3", "mtp",
-    "dflash", "dspark", "extract_hidden_states", "custom_class",
-)  # fmt: skip
-"""The methods whose graphs servespec knows; the engine's own table of the version has the full list."""
-
 
 class Section(BaseModel):
     """A part of the spec. Unknown keys are errors; nothing is coerced beyond what a field says."""
@@ -313,9 +307,7 @@ class ServingSpec(Section):
     optimization_level: Annotated[int, Field(ge=0, le=3)] | None = None
     """The engine's -O level: 0 no graphs, 1 PIECEWISE, 2 and 3 FULL_AND_PIECEWISE. Default: 2."""
     remedies: Annotated[RemediesSection, _OPTIONAL] = Field(default_factory=RemediesSection)
-    compilation: Annotated[CompilationSection, BeforeValidator(empty_if_null)] = Field(
-        default_factory=CompilationSection
-    )
+    compilation: Annotated[CompilationSection, _OPTIONAL] = Field(default_factory=CompilationSection)
     memory: Annotated[MemorySection, _OPTIONAL] = Field(default_factory=MemorySection)
     kernel: Annotated[KernelSection, _OPTIONAL] = Field(default_factory=KernelSection)
     kv_transfer: KvTransferSection | None = None

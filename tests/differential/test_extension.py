@@ -7,6 +7,7 @@ engine's own ``capture`` takes, and what they answer is what its own ``dispatch`
 import inspect
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -18,8 +19,8 @@ from ruamel.yaml import YAML
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.dispatch import Batch, split_dispatcher
-from servespec.compiler.graphs.hand_off import hand_off, manager_class, own_shapes
-from servespec.compiler.graphs.managers import Manager, managers_of
+from servespec.compiler.graphs.hand_off import hand_off, manager_class
+from servespec.compiler.graphs.managers import Manager, managers_of, own_shapes
 from servespec.compiler.graphs.shape import Runner, Shape, union_tokens
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Severity, SpecError
@@ -28,6 +29,7 @@ from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, 
 from servespec.units import Requests, Tokens, TokensPerRequest
 from tests.differential import engine_oracle as oracle
 from tests.differential.engine_oracle import Graph
+from tests.differential.sides import as_graph
 from tests.differential.stand_ins import GRAPHS, Anything, compilation, engine, parallel, vllm_config
 from tests.golden.cases import FOLDER
 from tests.plans import Json, compiled, model_folder, spec_of
@@ -96,15 +98,7 @@ def plan_of(spec: Json) -> Plan:
 
 def graph_of(shape: Shape) -> Graph:
     """A shape in the engine's words, before the engine multiplies a fused later-steps graph by K."""
-    return Graph(
-        str(shape.mode),
-        shape.tokens,
-        shape.requests,
-        shape.query_len,
-        shape.max_query_len,
-        shape.active_loras,
-        shape.ubatches,
-    )
+    return as_graph(replace(shape, draft_steps=None))
 
 
 def steps_of(plan: Plan, manager: Manager, shapes: tuple[Shape, ...]) -> Iterator[Batch]:

@@ -7,7 +7,7 @@ same random configs; ``test_the_sides_are_two`` shows where each comes from.
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, Phase, assume, given, settings
@@ -22,6 +22,7 @@ from servespec.compiler.graphs.stock import TokenListRequest, stock_sizes, stock
 from servespec.units import Requests, Tokens, TokensPerRequest
 from tests.differential import engine_oracle as oracle
 from tests.differential.engine_oracle import Graph, Sizes
+from tests.differential.sides import Case, as_graph, engine_sizes, in_order
 from tests.differential.stand_ins import Speculation
 
 pytestmark = pytest.mark.engine
@@ -42,19 +43,6 @@ several = settings(many, max_examples=200)
 MODES = [mode.value for mode in CudaGraphMode]
 
 
-class Config(NamedTuple):
-    """What both sides are given."""
-
-    sm100: bool
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    k: int
-    schedule: list[tuple[int, int, int]] | None
-    performance_mode: str
-    sizes: tuple[int, ...] | None
-    max_size: int | None
-
-
 @st.composite
 def schedules(draw: st.DrawFn, k: int, max_num_seqs: int) -> list[tuple[int, int, int]]:
     """Ranges from 1 on, with gaps, tails, Ks above the maximum and more ranges than batches."""
@@ -68,11 +56,11 @@ def schedules(draw: st.DrawFn, k: int, max_num_seqs: int) -> list[tuple[int, int
 
 
 @st.composite
-def configs(draw: st.DrawFn, most_requests: int = 1100, most_tokens: int = 3000) -> Config:
+def configs(draw: st.DrawFn, most_requests: int = 1100, most_tokens: int = 3000) -> Case:
     k = draw(st.sampled_from([0, 1, 2, 3, 5, 6, 7, 15, 16]))
     max_num_seqs = draw(st.integers(1, most_requests))
     sizes = draw(st.none() | st.lists(st.integers(1, most_tokens), min_size=1, max_size=20).map(tuple))
-    return Config(
+    return Case(
         sm100=draw(st.booleans()),
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=draw(st.integers(1, 2 * most_tokens) | st.just(16384)),
@@ -84,13 +72,13 @@ def configs(draw: st.DrawFn, most_requests: int = 1100, most_tokens: int = 3000)
     )
 
 
-def tiers_of(config: Config) -> tuple[tiers.Tier, ...]:
+def tiers_of(config: Case) -> tuple[tiers.Tier, ...]:
     if config.schedule is None:
         return ()
     return tiers.tiers_up_to(config.schedule, Requests(config.max_num_seqs), config.k)
 
 
-def frame_of(config: Config, mode: str, **rest: Any) -> GraphFrame:
+def frame_of(config: Case, mode: str, **rest: Any) -> GraphFrame:
     return GraphFrame(
         max_num_seqs=Requests(config.max_num_seqs),
         max_num_batched_tokens=Tokens(config.max_num_batched_tokens),
@@ -101,7 +89,7 @@ def frame_of(config: Config, mode: str, **rest: Any) -> GraphFrame:
     )
 
 
-def our_sizes(config: Config) -> stock.TokenList:
+def our_sizes(config: Case) -> stock.TokenList:
     frame = frame_of(config, "FULL_AND_PIECEWISE")
     return stock_token_list(
         TokenListRequest(
@@ -117,41 +105,9 @@ def our_sizes(config: Config) -> stock.TokenList:
     )
 
 
-def engine_sizes(root: Path, config: Config) -> Sizes:
-    sizes = oracle.stock_capture_sizes(
-        root,
-        sm100=config.sm100,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=config.max_num_batched_tokens,
-        num_speculative_tokens=config.k,
-        schedule=config.schedule,
-        performance_mode=config.performance_mode,
-        sizes=config.sizes,
-        max_size=config.max_size,
-    )
-    assert isinstance(sizes, Sizes), sizes
-    return sizes
-
-
-def as_graphs(shapes: Iterable[Shape]) -> list[Graph]:
+def as_graphs(shapes: Iterable[Shape]) -> tuple[Graph, ...]:
     """Our shapes in the oracle's form, in one order."""
-    return in_order(
-        Graph(
-            shape.mode.value,
-            shape.tokens,
-            shape.requests,
-            shape.query_len,
-            shape.max_query_len,
-            shape.active_loras,
-            shape.ubatches,
-            shape.draft_steps,
-        )
-        for shape in shapes
-    )
-
-
-def in_order(graphs: Iterable[Graph]) -> list[Graph]:
-    return sorted(graphs, key=lambda graph: [str(value) for value in graph])
+    return in_order(map(as_graph, shapes))
 
 
 def our_shapes(frame: GraphFrame, sizes: Sizes) -> tuple[Shape, ...]:
@@ -166,7 +122,7 @@ def our_shapes(frame: GraphFrame, sizes: Sizes) -> tuple[Shape, ...]:
 @every_root
 @given(config=configs())
 @many
-def test_the_token_list(root: Path, config: Config) -> None:
+def test_the_token_list(root: Path, config: Case) -> None:
     ours, engine = our_sizes(config), engine_sizes(root, config)
 
     assert (ours.sizes, ours.maximum) == (engine.capture_sizes, engine.max_capture_size)
@@ -175,7 +131,7 @@ def test_the_token_list(root: Path, config: Config) -> None:
 @every_root
 @given(config=configs(most_requests=300).filter(lambda config: config.schedule is not None))
 @many
-def test_the_tiers(root: Path, config: Config) -> None:
+def test_the_tiers(root: Path, config: Case) -> None:
     frame = frame_of(config, "FULL_AND_PIECEWISE")
     ours = tuple(frame.k_of(Requests(n)) for n in range(1, config.max_num_seqs + 1))
     dense = oracle.dense_schedule(
@@ -200,7 +156,7 @@ targets = st.fixed_dictionaries(
 ).filter(lambda settings: not (settings["varlen"] and settings["ubatches"]))
 
 
-def our_target(config: Config, settings: dict[str, Any], sizes: Sizes) -> tuple[Shape, ...]:
+def our_target(config: Case, settings: dict[str, Any], sizes: Sizes) -> tuple[Shape, ...]:
     return our_shapes(
         frame_of(
             config,
@@ -214,7 +170,7 @@ def our_target(config: Config, settings: dict[str, Any], sizes: Sizes) -> tuple[
     )
 
 
-def engine_target(root: Path, config: Config, settings: dict[str, Any], sizes: Sizes) -> oracle.Manager:
+def engine_target(root: Path, config: Case, settings: dict[str, Any], sizes: Sizes) -> oracle.Manager:
     return oracle.stock_manager(
         root,
         sizes=sizes.capture_sizes,
@@ -234,7 +190,7 @@ def engine_target(root: Path, config: Config, settings: dict[str, Any], sizes: S
 @every_root
 @given(config=configs(most_requests=200, most_tokens=400), settings=targets)
 @many
-def test_the_targets_graphs(root: Path, config: Config, settings: dict[str, Any]) -> None:
+def test_the_targets_graphs(root: Path, config: Case, settings: dict[str, Any]) -> None:
     sizes = engine_sizes(root, config)
 
     assert as_graphs(our_target(config, settings, sizes)) == in_order(
@@ -245,7 +201,7 @@ def test_the_targets_graphs(root: Path, config: Config, settings: dict[str, Any]
 @every_root
 @given(config=configs(most_requests=200, most_tokens=400), settings=targets, data=st.data())
 @many
-def test_the_targets_dispatch(root: Path, config: Config, settings: dict[str, Any], data: st.DataObject) -> None:
+def test_the_targets_dispatch(root: Path, config: Case, settings: dict[str, Any], data: st.DataObject) -> None:
     sizes = engine_sizes(root, config)
     engine = engine_target(root, config, settings, sizes)
     ours = engine_dispatcher(our_target(config, settings, sizes))
@@ -267,7 +223,7 @@ def test_the_targets_dispatch(root: Path, config: Config, settings: dict[str, An
 
 
 @st.composite
-def batches_of(draw: st.DrawFn, config: Config, settings: dict[str, Any]) -> Batch:
+def batches_of(draw: st.DrawFn, config: Case, settings: dict[str, Any]) -> Batch:
     requests = draw(st.integers(1, config.max_num_seqs + 2))
     query_len = draw(st.integers(1, config.k + 2))
     active_loras = draw(st.sampled_from(settings["lora_cases"]))
@@ -324,7 +280,7 @@ _METHODS = {"fill_in_dspark": "dspark", "multi_module": "mtp"}
 
 
 def engine_drafter(
-    root: Path, config: Config, settings: dict[str, Any], sizes: Sizes
+    root: Path, config: Case, settings: dict[str, Any], sizes: Sizes
 ) -> dict[str, oracle.DrafterManager]:
     kind = settings["method"]
     speculation = Speculation(
@@ -350,7 +306,7 @@ def engine_drafter(
 
 
 def our_drafter(
-    config: Config, settings: dict[str, Any], engine: dict[str, oracle.DrafterManager], sizes: Sizes
+    config: Case, settings: dict[str, Any], engine: dict[str, oracle.DrafterManager], sizes: Sizes
 ) -> dict[str, tuple[Shape, ...]]:
     """Shapes by the engine's name of their manager.
 
@@ -383,7 +339,7 @@ def our_drafter(
 @pytest.mark.parametrize("method", _KINDS)
 @given(config=speculating, settings=drafters)
 @several
-def test_a_drafters_graphs(root: Path, method: str, config: Config, settings: dict[str, Any]) -> None:
+def test_a_drafters_graphs(root: Path, method: str, config: Case, settings: dict[str, Any]) -> None:
     # The engine takes the plain MTP speculator where only one module would be used.
     assume(method != "multi_module" or config.k > 1)
     settings = {**settings, "method": method}
@@ -399,7 +355,7 @@ def test_a_drafters_graphs(root: Path, method: str, config: Config, settings: di
 @every_root
 @given(config=speculating, settings=drafters)
 @several
-def test_a_drafters_later_steps_dispatch(root: Path, config: Config, settings: dict[str, Any]) -> None:
+def test_a_drafters_later_steps_dispatch(root: Path, config: Case, settings: dict[str, Any]) -> None:
     settings = {**settings, "method": "eagle3"}
     sizes = engine_sizes(root, config)
     engine = engine_drafter(root, config, settings, sizes)
@@ -421,7 +377,7 @@ def test_a_drafters_later_steps_dispatch(root: Path, config: Config, settings: d
 
 @every_root
 def test_the_sides_are_two(root: Path) -> None:
-    config = Config(True, 64, 8192, 3, None, "balanced", None, None)
+    config = Case(sm100=True, max_num_seqs=64, max_num_batched_tokens=8192, k=3)
     sizes = engine_sizes(root, config)
     engine_target(
         root,

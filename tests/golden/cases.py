@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from servespec.render.json_text import json_text
+from servespec.compiler.json_text import json_text
 
 FOLDER = Path(__file__).resolve().parent / "cases"
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
-from servespec.compiler.graphs.hand_off import manager_class, own_shapes
-from servespec.compiler.graphs.managers import managers_of
+from servespec.compiler.graphs.hand_off import manager_class
+from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.plan import Plan
 from servespec.runtime.capture_report import remove_reports, report_findings
 from tests.plans import Json, compiled, model_folder, spec_of

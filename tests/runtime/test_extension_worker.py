@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from servespec.compiler.lower import EXTENSION_CLASS, HAND_OFF_KEY
+from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
+from servespec.compiler.lower import EXTENSION_CLASS
 from servespec.runtime.extension.install import PlanMismatchError
 from servespec.runtime.extension.worker import PlannedGraphs, check_engine, hand_off_of
 from tests.differential.engine_oracle import engine_root

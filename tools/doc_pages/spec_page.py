@@ -3,10 +3,7 @@
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
-
-from pydantic.fields import FieldInfo
 
 from doc_pages.markdown import code, page, sentences, table
 from servespec.compiler.engine_homes import section_fields
@@ -14,6 +11,7 @@ from servespec.compiler.facts.engine_fields import Computed, EngineField, Engine
 from servespec.compiler.facts.engine_fields import table as engine_table
 from servespec.compiler.facts.field_value import FieldType, Kind
 from servespec.compiler.spec_schema import spec_schema
+from servespec.render.explanation import SpecField
 from servespec.schema.field_docs import description
 from servespec.schema.parse import sections
 from servespec.schema.spec import DeviceFile, OpenSection, Section, ServingSpec, TierSpec
@@ -64,19 +62,6 @@ def unit_of(name: str) -> str | None:
     if name in _UNITS:
         return _UNITS[name]
     return next((unit for suffix, unit in _SUFFIX_UNITS.items() if name.endswith(suffix)), None)
-
-
-@dataclass(frozen=True, slots=True)
-class SpecField:
-    """A hand-written field: its path, the model that it stands in, and pydantic's record of it."""
-
-    path: str
-    owner: type[Section]
-    info: FieldInfo
-
-    @property
-    def name(self) -> str:
-        return self.path.rpartition(".")[2]
 
 
 def all_fields() -> Iterator[SpecField]:

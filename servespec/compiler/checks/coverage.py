@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable, sizing_place
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
-from servespec.compiler.facts.graph_sizes import DECODE_BUDGET, PREFILL_CAP
+from servespec.compiler.facts.graph_sizes import PREFILL_CAP
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
 from servespec.compiler.graphs.shape import Routine, Runner
+from servespec.compiler.graphs.split import decode_budget
 from servespec.compiler.lower import Lowering
 from servespec.diagnostics import Diagnostic
 
@@ -42,12 +43,8 @@ def _cover(subject: Findable, eager: DecodeRange) -> str:
 
 
 def _budget_of(subject: Findable) -> int | None:
-    fields, defaults = subject.fields, subject.resolution.defaults
-    if fields.unlimited_budget or fields.legacy:
-        return None
-    if fields.decode_budget_tokens is not None:
-        return fields.decode_budget_tokens
-    return DECODE_BUDGET.value if defaults.wide else None
+    fields = subject.fields
+    return None if fields.legacy else decode_budget(fields, subject.resolution.defaults)
 
 
 def _no_decode_graph(subject: Findable) -> Iterator[Diagnostic]:

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable, sizing_place, with_extension
-from servespec.compiler.engine import EXTENSION_HOOK_SINCE
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.coverage import Ran
 from servespec.compiler.graphs.dispatch import split_dispatcher, uniform_batch
@@ -74,12 +73,6 @@ def row_differences(asked: Sequence[Row], got: Sequence[Row]) -> list[str]:
         elif other.sizes != row.sizes:
             words.append(f"`{name}` captures {_reach(other)}, not {_reach(row)}")
     return [*words, *(f"`{name}` captures {_reach(row)}, not asked for" for name, row in by_name.items())]
-
-
-def _extension(subject: Findable) -> str:
-    """How to name the extension to somebody whose engine may not have the hook."""
-    has_hook = subject.resolution.engine.has_extension_hook
-    return "`engine.lowering: extension`" if has_hook else f"the extension of vLLM {EXTENSION_HOOK_SINCE} and later"
 
 
 def _reach(row: Row) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from servespec.compiler.extension import can_take_extension
 from servespec.compiler.graphs.coverage import Coverage
 from servespec.compiler.graphs.managers import GraphFrame
 from servespec.compiler.graphs.shape import Row, Shape, rows_of
@@ -44,8 +45,7 @@ class Findable:
 
 def with_extension(subject: Findable, does: str) -> str:
     """A help that points to the extension, empty where this engine and runner cannot take one."""
-    possible = subject.resolution.engine.has_extension_hook and subject.resolution.complete
-    return f"`engine.lowering: extension` {does}" if possible else ""
+    return f"`engine.lowering: extension` {does}" if can_take_extension(subject.resolution) else ""
 
 
 Check = Callable[[Findable], Iterator[Diagnostic]]

@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.dispatch import Batch, Dispatcher, uniform_batch
-from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of
+from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of, own_shapes
 from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens
 from servespec.units import Requests, Tokens, TokensPerRequest
 
@@ -91,22 +91,17 @@ def coverage_of(
     ``verify_limit_tokens`` is the engine's bound on a verification step under adaptive verification.
     """
     target, *drafters = managers_of(frame)
-    target_shapes = _own(target, shapes)
+    target_shapes = own_shapes(target, shapes)
     dispatcher = dispatcher_of(target_shapes)
     decode = list(_ranges(_target_steps(frame, target, target_shapes, verify_limit_tokens), dispatcher))
     for manager in drafters:
-        own = _own(manager, shapes)
+        own = own_shapes(manager, shapes)
         decode += _ranges(_drafter_steps(frame, manager, own), dispatcher_of(own))
     return Coverage(
         decode=tuple(decode),
         prefill=tuple(_prefill(frame, target_shapes, dispatcher)),
         mixed=tuple(_mixed_steps(frame, dispatcher)),
     )
-
-
-def _own(manager: Manager, shapes: Sequence[Shape]) -> tuple[Shape, ...]:
-    routines = {manager.decode, manager.mixed}
-    return tuple(s for s in shapes if s.runner is manager.runner and s.routine in routines)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,18 @@ vllm/v1/worker/gpu/spec_decode/.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
-from servespec.compiler.graphs.managers import DrafterKind, GraphFrame, Manager, managers_of
+from servespec.compiler.graphs.managers import DrafterKind, GraphFrame, Manager, managers_of, own_shapes
 from servespec.compiler.graphs.shape import Runner, Shape
 
-FORMAT = 1
+FORMAT: Final = 1
+HAND_OFF_KEY: Final = "servespec"
+"""Under this key of the engine's additional config its workers find the graphs."""
 
-_TARGET_CLASS = "ModelCudaGraphManager"
-_DRAFTER_CLASSES: Mapping[DrafterKind, str] = {
+TARGET_CLASS: Final = "ModelCudaGraphManager"
+DRAFTER_CLASSES: Final[Mapping[DrafterKind, str]] = {
     DrafterKind.AUTOREGRESSIVE: "SpeculatorCudaGraphManager",
     DrafterKind.MULTI_MODULE_MTP: "SpeculatorCudaGraphManager",
     DrafterKind.BLOCK: "DFlashCudaGraphManager",
@@ -47,13 +49,7 @@ def digest(content: Mapping[str, Any]) -> str:
 
 def manager_class(frame: GraphFrame, manager: Manager) -> str:
     """The engine's class of a manager; with its query length it names one manager of a worker."""
-    return _TARGET_CLASS if manager.runner is Runner.TARGET else _DRAFTER_CLASSES[frame.drafter.kind]
-
-
-def own_shapes(manager: Manager, shapes: Iterable[Shape]) -> tuple[Shape, ...]:
-    """The graphs of one manager."""
-    routines = {manager.decode, manager.mixed}
-    return tuple(shape for shape in shapes if shape.runner is manager.runner and shape.routine in routines)
+    return TARGET_CLASS if manager.runner is Runner.TARGET else DRAFTER_CLASSES[frame.drafter.kind]
 
 
 def _entry(frame: GraphFrame, manager: Manager, shapes: tuple[Shape, ...]) -> dict[str, Any]:

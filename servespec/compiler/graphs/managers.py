@@ -6,12 +6,12 @@ Source: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager; every init_cuda
 vllm/v1/worker/gpu/spec_decode/.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
-from servespec.compiler.graphs.shape import Routine, Runner
+from servespec.compiler.graphs.shape import Routine, Runner, Shape
 from servespec.compiler.graphs.tiers import Tier, widest_batch_by_query_len
 from servespec.units import Requests, Tokens, TokensPerRequest
 
@@ -110,6 +110,12 @@ class Manager:
     @property
     def varlen(self) -> bool:
         return self.decode is Routine.ADAPTIVE_VERIFICATION
+
+
+def own_shapes(manager: Manager, shapes: Iterable[Shape]) -> tuple[Shape, ...]:
+    """The graphs of one manager."""
+    routines = {manager.decode, manager.mixed}
+    return tuple(shape for shape in shapes if shape.runner is manager.runner and shape.routine in routines)
 
 
 def managers_of(frame: GraphFrame) -> tuple[Manager, ...]:

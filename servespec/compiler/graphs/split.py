@@ -95,7 +95,7 @@ def prefill_sizes(
 
 def decode_source(frame: GraphFrame, fields: CaptureFields, defaults: SizeDefaults, stock: TokenList) -> DecodeSource:
     """The target's request counts and the one decode cap of the spec."""
-    budget = _budget(fields, defaults)
+    budget = decode_budget(fields, defaults)
     if fields.decode_sizes_requests is not None:
         kept = tuple(sorted({n for n in fields.decode_sizes_requests if n <= frame.max_num_seqs}))
         return DecodeSource(cap_requests=max(kept, default=Requests(0)), counts=kept, budget_tokens=budget)
@@ -169,7 +169,8 @@ def _later_steps_source(frame: GraphFrame, fields: CaptureFields, source: Decode
     return DecodeSource(cap_requests=cap, counts=None, budget_tokens=source.budget_tokens)
 
 
-def _budget(fields: CaptureFields, defaults: SizeDefaults) -> Tokens | None:
+def decode_budget(fields: CaptureFields, defaults: SizeDefaults) -> Tokens | None:
+    """The most tokens of one decode graph under the new fields; None where nothing bounds them."""
     if fields.unlimited_budget:
         return None
     if fields.decode_budget_tokens is not None:

@@ -26,7 +26,6 @@ _SCHEDULED = "vllm/config/vllm.py: VllmConfig._set_max_num_scheduled_tokens"
 _LORA = f"{ARG_UTILS}: EngineArgs.create_engine_config"
 
 TOKENS = "scheduler.max_num_batched_tokens"
-SEQS = "scheduler.max_num_seqs"
 ACTIVE = "scheduler.max_num_active_seqs"
 SCHEDULED = "scheduler.max_num_scheduled_tokens"
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final
 
-_PLANNED_CLASSES: Final = frozenset({"ModelCudaGraphManager", "SpeculatorCudaGraphManager", "DFlashCudaGraphManager"})
+from servespec.compiler.graphs.hand_off import DRAFTER_CLASSES, TARGET_CLASS
+
+_PLANNED_CLASSES: Final = frozenset({TARGET_CLASS, *DRAFTER_CLASSES.values()})
 """A manager of any other class keeps the engine's method."""
-_WITH_OUTPUT_BUFFER: Final = "ModelCudaGraphManager"
 
 Entry = Mapping[str, Any]
 
@@ -62,7 +63,7 @@ def _fill(manager: Any, entry: Entry, types: EngineTypes) -> None:
         of_mode = sorted((one for one in descriptors if one.cg_mode == mode), key=_tokens, reverse=True)
         if of_mode:
             manager._capture_descs[mode] = of_mode
-    if type(manager).__name__ == _WITH_OUTPUT_BUFFER:
+    if type(manager).__name__ == TARGET_CLASS:
         _capture_widest_first(manager, types)
     manager._candidates = _candidates(descriptors, manager.lora_capture_cases, types)
 

@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from servespec.compiler.graphs.hand_off import FORMAT, digest
-from servespec.compiler.lower import HAND_OFF_KEY
+from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, digest
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
 from servespec.runtime.extension.report import write_report
 

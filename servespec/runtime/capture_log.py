@@ -50,7 +50,7 @@ def _title(shape: Shape, method: str) -> str:
     return "decode" if shape.routine is Routine.LATER_STEPS else _BLOCK_TITLES.get(method, method)
 
 
-def capture_findings(plan: Plan, log_path: Path) -> tuple[Diagnostic, ...]:
+def log_findings(plan: Plan, log_path: Path) -> tuple[Diagnostic, ...]:
     """How what the engine captured differs from the plan; nothing where it is the same."""
     planned = planned_counts(plan)
     captured = captured_counts(log_path.read_text(encoding="utf-8", errors="replace"))

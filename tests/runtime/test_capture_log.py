@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from servespec.runtime.captured import capture_findings, captured_counts, planned_counts, verdict
+from servespec.runtime.capture_log import captured_counts, log_findings, planned_counts, verdict
 from tests.plans import compiled, spec_of
 
 LOG = """(EngineCore pid=9) INFO Starting to load model\r
@@ -44,7 +44,7 @@ def test_a_capture_as_planned_has_no_findings(tmp_path: Path) -> None:
     plan = compiled(_spec("eagle3"))
     log = _log_of(tmp_path, dict(planned_counts(plan)))
 
-    assert capture_findings(plan, log) == ()
+    assert log_findings(plan, log) == ()
     assert verdict(plan) == f"captured {len(plan.graphs.shapes)} graphs, as planned"
 
 
@@ -53,7 +53,7 @@ def test_one_graph_less_is_an_error_that_names_the_manager(tmp_path: Path) -> No
     counts = dict(planned_counts(plan))
     counts["decode", "FULL"] -= 1
 
-    found = capture_findings(plan, _log_of(tmp_path, counts))
+    found = log_findings(plan, _log_of(tmp_path, counts))
 
     assert [finding.code for finding in found] == ["L016"]
     wanted = planned_counts(plan)["decode", "FULL"]
@@ -64,7 +64,7 @@ def test_a_manager_that_was_not_planned_is_an_error(tmp_path: Path) -> None:
     plan = compiled(_spec("eagle3"))
     counts = {**planned_counts(plan), ("decoder replay", "PIECEWISE"): 3}
 
-    found = capture_findings(plan, _log_of(tmp_path, counts))
+    found = log_findings(plan, _log_of(tmp_path, counts))
 
     assert [finding.message for finding in found] == [
         "the decoder replay manager captured 3 PIECEWISE graphs; 0 were planned"
@@ -75,7 +75,7 @@ def test_a_log_without_bars_is_a_warning(tmp_path: Path) -> None:
     log = tmp_path / "engine.log"
     log.write_text("nothing about graphs\n", encoding="utf-8")
 
-    assert [finding.code for finding in capture_findings(compiled(_spec("eagle3")), log)] == ["L017"]
+    assert [finding.code for finding in log_findings(compiled(_spec("eagle3")), log)] == ["L017"]
 
 
 def _spec(method: str) -> dict[str, object]:
