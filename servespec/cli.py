@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import StrEnum
@@ -27,7 +28,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-EXIT_REFUSED, EXIT_USAGE, EXIT_UNSUPPORTED, EXIT_DIFFERS, EXIT_OUR_FAULT = 1, 2, 4, 6, 70
+EXIT_REFUSED, EXIT_USAGE, EXIT_UNSUPPORTED, EXIT_OUR_FAULT = 1, 2, 4, 70
 UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116"})
 
 
@@ -355,3 +356,7 @@ def main() -> None:
         app()
     except (KeyboardInterrupt, BrokenPipeError):
         raise SystemExit(130) from None
+    except AssertionError:
+        traceback.print_exc()
+        typer.echo("this is a fault of servespec, not of your spec; please report it with the lines above", err=True)
+        raise SystemExit(EXIT_OUR_FAULT) from None

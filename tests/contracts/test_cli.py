@@ -12,6 +12,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from servespec import cli
 from servespec.cli import app
 from servespec.compiler.facts.devices import DEVICES
 from servespec.diagnostics import Place
@@ -117,6 +118,21 @@ def test_4_for_hardware_that_this_machine_does_not_have(monkeypatch: pytest.Monk
     assert problem.code == "R009"
     done = run("serve", str(GOOD), "--record", str(tmp_path))
     assert (done.exit_code, "error[R009]" in done.stderr) == (4, True)
+
+
+def test_70_for_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> None:
+        raise AssertionError("this cannot be")
+
+    monkeypatch.setattr(cli, "app", broken)
+
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (70, "")
+    assert "AssertionError: this cannot be" in said.err
+    assert said.err.endswith("please report it with the lines above\n")
 
 
 @pytest.mark.skipif(engine_root("0.32.0") is None, reason="needs the engine's source (tools/fetch_engines.py)")
