@@ -54,22 +54,25 @@ def differences(frame: GraphFrame, shapes: Sequence[Shape], report: Json) -> Ite
     """In words, how one worker's report differs from the plan's shapes."""
     captured = {(one["class"], one["query_len"]): one for one in report["managers"]}
     for manager in managers_of(frame):
-        name = f"{manager.runner} {manager.decode}"
         one = captured.pop((manager_class(frame, manager), manager.query_len), None)
-        own = own_shapes(manager, shapes)
-        if one is None:
-            if own:
-                yield f"`{name}`: the engine has no such graph manager"
-            continue
-        yield from _set_difference(name, {_graph(shape) for shape in own if _is_full(shape)}, _graphs(one["full"]))
-        if one["breakable"] is not None:
-            planned: set[Graph] = {(shape.tokens,) for shape in own if not _is_full(shape)}
-            yield from _set_difference(f"{name}, piecewise", planned, {(tokens,) for tokens in one["breakable"]})
+        yield from _manager_differences(manager, own_shapes(manager, shapes), one)
     for (kind, query_len), one in captured.items():
         if one["full"]:
             yield f"a `{kind}` of query length {query_len} captured graphs: {len(one['full'])}; none were planned"
     if all(one["breakable"] is None for one in report["managers"]):
         yield from _piece_differences(frame, shapes, report["compiled_pieces"])
+
+
+def _manager_differences(manager: Manager, own: Sequence[Shape], captured: Json | None) -> Iterator[str]:
+    name = f"{manager.runner} {manager.decode}"
+    if captured is None:
+        if own:
+            yield f"`{name}`: the engine has no such graph manager"
+        return
+    yield from _set_difference(name, {_graph(shape) for shape in own if _is_full(shape)}, _graphs(captured["full"]))
+    if captured["breakable"] is not None:
+        planned: set[Graph] = {(shape.tokens,) for shape in own if not _is_full(shape)}
+        yield from _set_difference(f"{name}, piecewise", planned, {(tokens,) for tokens in captured["breakable"]})
 
 
 def _piece_differences(frame: GraphFrame, shapes: Sequence[Shape], pieces: Sequence[Json]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from servespec.compiler.facts.graph_sizes import DECODE_BUDGET
 from servespec.schema.capture_rules import LEGACY_FIELDS
 from servespec.schema.dump import Path, dump_yaml
 from servespec.schema.modeline import MODELINE
@@ -14,9 +15,8 @@ _BUDGET = "max_decode_cudagraph_capture_tokens"
 _PREFILL_CAP = "max_prefill_cudagraph_capture_tokens"
 _MODE = "cudagraph_mode"
 
-_DEFAULT_BUDGET_TOKENS = 4096
-"""On compute capability 10.x: vLLM pull request 'separate prefill/decode graph sizes', Configuration."""
 _BUDGETED_CAPABILITY = "10."
+"""The compute capabilities on which a decode budget is the default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ def _mode_field(spec_data: Mapping[str, Any]) -> dict[str, str]:
 def _budget_field(written: Mapping[str, Any], plan_json: Mapping[str, Any], most_tokens: int) -> dict[str, int]:
     """The token budget, where the one that holds is too small."""
     has_default = plan_json["device"]["compute_capability"].startswith(_BUDGETED_CAPABILITY)
-    holding = written.get(_BUDGET, _DEFAULT_BUDGET_TOKENS if has_default else None)
+    holding = written.get(_BUDGET, DECODE_BUDGET.value if has_default else None)
     return {_BUDGET: most_tokens} if isinstance(holding, int) and holding < most_tokens else {}
 
 

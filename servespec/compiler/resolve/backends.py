@@ -17,9 +17,7 @@ from servespec.compiler.resolve.config_mode import ModeResolution
 from servespec.compiler.resolve.drafter_mode import DrafterRoutine, drafter_mode
 from servespec.compiler.resolve.drafting import Drafting
 from servespec.compiler.resolve.questions import attention_question
-from servespec.compiler.resolve.request import (
-    ResolveRequest,
-)
+from servespec.compiler.resolve.request import ResolveRequest
 from servespec.compiler.resolve.step import Refusal
 
 

@@ -8,11 +8,7 @@ from servespec.compiler.graphs.managers import GraphFrame, Microbatching
 from servespec.compiler.graphs.split import CaptureFields, SizeDefaults
 from servespec.compiler.graphs.stock import TokenListRequest
 from servespec.compiler.resolve.drafting import Drafting
-from servespec.compiler.resolve.request import (
-    ResolveRequest,
-    engine_field,
-    uses_microbatches,
-)
+from servespec.compiler.resolve.request import ResolveRequest, engine_field, uses_microbatches
 from servespec.schema.capture_rules import legacy_in_force
 from servespec.schema.spec import ServingSpec
 from servespec.units import Requests, Tokens

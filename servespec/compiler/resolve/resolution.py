@@ -14,9 +14,7 @@ from servespec.compiler.facts.devices import Device
 from servespec.compiler.graphs.managers import DrafterKind, GraphFrame
 from servespec.compiler.graphs.split import CaptureFields, SizeDefaults
 from servespec.compiler.graphs.stock import TokenListRequest
-from servespec.compiler.resolve.attention import (
-    Candidate,
-)
+from servespec.compiler.resolve.attention import Candidate
 from servespec.compiler.resolve.backends import (
     draft_attention,
     drafter_of,
