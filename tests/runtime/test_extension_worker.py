@@ -11,6 +11,7 @@ import pytest
 from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
 from servespec.compiler.lower import EXTENSION_CLASS
 from servespec.runtime.extension.install import PlanMismatchError
+from servespec.runtime.extension.split_rule import widest_full_tokens
 from servespec.runtime.extension.worker import PlannedGraphs, check_engine, hand_off_of
 from tests.differential.engine_oracle import engine_root
 from tests.plans import Json, compiled, spec_of
@@ -101,6 +102,12 @@ class Runner:
     def __init__(self) -> None:
         self.cudagraph_manager, self.speculator = Manager(), None
         self.profiled: list[bool] = []
+        self.attn_groups: list[list[SimpleNamespace]] = []
+
+    def initialize_kv_cache(self, *_: object, **__: object) -> None:
+        """As the engine's: the builders of before are gone."""
+        with_the_rule, without = SimpleNamespace(max_cudagraph_size=8192), SimpleNamespace()
+        self.attn_groups = [[SimpleNamespace(metadata_builders=[with_the_rule, without])]]
 
     def capture_model(self, *, profile_only: bool = False) -> int:
         self.profiled.append(profile_only)
@@ -139,6 +146,7 @@ needs_engine = pytest.mark.skipif(engine_root("0.33.0") is None, reason="needs t
 @needs_engine
 def test_a_report_is_left_after_the_real_capture_alone(worker: SimpleNamespace, tmp_path: Path) -> None:
     PlannedGraphs.init_worker_extension(worker)
+    worker.model_runner.initialize_kv_cache(object())
 
     assert worker.model_runner.capture_model(profile_only=True) == 1 << 20
     assert list(tmp_path.iterdir()) == []
@@ -157,6 +165,38 @@ def test_a_report_is_left_after_the_real_capture_alone(worker: SimpleNamespace, 
     assert report["compiled_pieces"] == [{"pieces": 1, "sizes": [[8, 0]]}]
     assert report["sha256"] == worker.vllm_config.additional_config[HAND_OFF_KEY]["sha256"]
     assert report["graph_bytes"] == 1 << 20
+    assert report["split_rule_tokens"] == [max(tokens for tokens, *_ in planned_full(worker))]
+
+
+def planned_full(worker: SimpleNamespace) -> list[list[int]]:
+    entries = worker.vllm_config.additional_config[HAND_OFF_KEY]["managers"]
+    return [graph for entry in entries for graph in entry["full"]]
+
+
+@needs_engine
+@pytest.mark.parametrize("listed_tokens", [8192, 4, None])
+def test_the_split_rule_reaches_the_widest_full_graph_at_most(worker: SimpleNamespace, listed_tokens: int) -> None:
+    PlannedGraphs.init_worker_extension(worker)
+    runner, drafter = worker.model_runner, SimpleNamespace(max_cudagraph_size=listed_tokens)
+    runner.speculator = SimpleNamespace(attn_groups=[[SimpleNamespace(metadata_builders=[drafter])]])
+    widest = max(tokens for tokens, *_ in planned_full(worker))
+    assert 4 < widest < 8192
+
+    for is_profiling in (True, False):  # the builders are made twice
+        runner.initialize_kv_cache(object(), is_profiling=is_profiling)
+
+        with_the_rule, without = runner.attn_groups[0][0].metadata_builders
+        assert with_the_rule.max_cudagraph_size == widest
+        assert vars(without) == {}
+        assert drafter.max_cudagraph_size == (listed_tokens and min(listed_tokens, widest))
+
+
+def test_a_plan_without_full_graphs_leaves_every_step_to_the_kernel() -> None:
+    assert widest_full_tokens([]) == 0
+    assert (
+        widest_full_tokens([{"full": []}, {"full": [[16, 4, 4, None], [32, 8, 4, None]]}, {"full": [[9, 9, 1, 0]]}])
+        == 32
+    )
 
 
 @needs_engine

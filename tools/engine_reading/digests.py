@@ -30,6 +30,11 @@ TARGETS: dict[str, str] = {
     "vllm/engine/arg_utils.py": """EngineArgs.get_batch_defaults
         EngineArgs._set_default_max_num_seqs_and_batched_tokens_args""",
     "vllm/v1/worker/utils.py": "get_uniform_decode_token_count",
+    f"{_GPU}/model_runner.py": "GPUModelRunner.initialize_kv_cache GPUModelRunner.capture_model",
+    "vllm/v1/attention/backends/flash_attn.py": """FlashAttentionMetadataBuilder.__init__
+        FlashAttentionMetadataBuilder.build""",
+    "vllm/v1/attention/backends/mla/flashattn_mla.py": """FlashAttnMLAMetadataBuilder.__init__
+        FlashAttnMLAMetadataBuilder._build_decode""",
 }
 _SPEC_DECODE = f"{_GPU}/spec_decode/**/*.py"
 _WORKER_BASE = "vllm/v1/worker/worker_base.py"

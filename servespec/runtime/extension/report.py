@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from servespec.runtime.extension.split_rule import split_rule_tokens
+
 FOLDER_VARIABLE: Final = "SERVESPEC_RECORD_FOLDER"
 """Where each worker leaves its report; a variable, because the engine's settings are the key of its compile cache."""
 
@@ -41,6 +43,7 @@ def report_of(runner: Any, sha256: str, seconds: float, graph_bytes: int) -> dic
         "sha256": sha256,
         "capture_seconds": round(seconds, 3),
         "graph_bytes": graph_bytes,
+        "split_rule_tokens": split_rule_tokens(runner),
         "managers": [_manager_json(manager) for manager in managers],
         "compiled_pieces": _compiled_pieces(),
     }

@@ -11,6 +11,7 @@ from typing import Any
 from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, digest
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
 from servespec.runtime.extension.report import write_report
+from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
 
 
 class PlannedGraphs:
@@ -26,6 +27,7 @@ class PlannedGraphs:
         check_engine(given["engine"])
         _check_other_ranks(given["sha256"])
         install(given["managers"], _engine_types())
+        bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
         _report_after_capture(worker, given["sha256"])
 
 
