@@ -3,8 +3,9 @@
     python tools/compare_engines.py OLD_ROOT NEW_ROOT
 
 Both roots are unpacked wheels (``tools/fetch_engines.py``).  Lists the functions whose digest moved, the
-fields, flags and variables that came, went or changed their type or default, the functions that began or ceased to
-read the list of graph sizes, and the quotes behind the old version's numbers that no longer stand in the new files.  Exit 0 when nothing moved, 1 otherwise.
+fields, flags and variables that came, went or changed their type or default, the functions that began or ceased
+to name the list of graph sizes, and the quotes behind the old version's numbers that no longer stand in the new
+files.  Exit 0 when nothing moved, 1 otherwise.
 """
 
 import argparse

@@ -270,13 +270,6 @@ def _pcie_all_reduce(change: ListChange) -> Iterator[str]:
 # Start
 
 
-def _profiling_blocks(change: ListChange) -> Iterator[str]:
-    if change.resolution.request.spec.memory.estimate_cudagraph_memory is not False:
-        seqs = change.resolution.frame.max_num_seqs
-        said = "the KV cache that graph profiling makes and drops has {} blocks (stock: {})"
-        yield from _grown(change, said, lambda use: min(seqs, use.maximum))
-
-
 def _b12x_warm_up(change: ListChange) -> Iterator[str]:
     if change.resolution.engine.kernels.b12x is not False:
         step = change.resolution.frame.max_num_batched_tokens
@@ -317,7 +310,6 @@ EFFECTS: Mapping[str, Effect] = {
     "tokenspeed-workspace": _tokenspeed_workspace,
     "context-parallel-workspace": _context_parallel,
     "pcie-all-reduce": _pcie_all_reduce,
-    "profiling-kv-blocks": _profiling_blocks,
     "b12x-decode-plans": _b12x_plans,
     "b12x-warm-up": _b12x_warm_up,
     "qwen4-warm-up": _qwen4_warm_up,

@@ -67,7 +67,7 @@ _SPLITS_EFFECT = (
     "a step of at most the maximum asks for up to `flash_attn_max_num_splits_for_cuda_graph` KV splits, each with "
     "fp32 accumulators for every token and head, where a wider step takes the kernel's own number"
 )
-_INDEX_EFFECT = "some KiB: 4-byte indices for at most the maximum, never more than max_num_seqs asks for"
+_INDEX_EFFECT = "small: 4-byte indices for at most the maximum, and never for more than max_num_seqs asks for"
 _STATES = "buffers of state indices that FULL graphs read"
 _MEMORY, _KERNELS, _START_UP = Matters.MEMORY, Matters.KERNELS, Matters.START_UP
 _QWEN4 = ("Qwen4ExpForCausalLM", "Qwen4ExpForConditionalGeneration")
@@ -265,7 +265,7 @@ _OTHER_ROWS: tuple[_Row, ...] = (
             name="b12x-warm-up-counts",
             functions=("b12x_warmup",),
             decides="the same, from the list that it is handed",
-            effect="see b12x-warm-up",
+            effect="as kernel_warmup hands it on",
             capabilities=((12, 0), (12, 9)),
         ),
     ),
@@ -313,8 +313,7 @@ _OTHER_ROWS: tuple[_Row, ...] = (
             name="profiling-kv-blocks",
             functions=("_init_minimal_kv_cache_for_profiling",),
             decides="the blocks of the KV cache that graph profiling makes and drops",
-            effect="the smaller of max_num_seqs and the maximum",
-            matters=(_MEMORY,),
+            effect="the smaller of max_num_seqs and the maximum, dropped before the real KV cache, which holds more",
             needs="the engine's estimate of graph memory",
         ),
     ),
