@@ -255,9 +255,8 @@ def _context_parallel(change: ListChange) -> Iterator[str]:
     """The workspaces are those of MLA, where the ranks share symmetric memory."""
     needs = change.needs
     if needs is not None and needs.use_mla and needs.decode_context_parallel_size > 1:
-        step = change.resolution.frame.max_num_batched_tokens
         said = "the workspaces of decode context parallelism hold {} tokens, wider steps use NCCL (stock: {})"
-        yield from _grown(change, said, lambda use: min(step, max(change.decode_tokens, use.maximum)))
+        yield from _grown(change, said, lambda use: max(change.decode_tokens, use.maximum))
 
 
 def _pcie_all_reduce(change: ListChange) -> Iterator[str]:

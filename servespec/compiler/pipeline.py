@@ -87,7 +87,7 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
         asked=asked,
         coverage=graphs.coverage,
         stock_list=stock_list,
-        token_list=_resolved_list(resolution, stock_list, token_list),
+        token_list=_resolved_list(resolution, token_list),
         engines_list=_engines_list(resolution).sizes,
     )
     return Plan(
@@ -119,11 +119,10 @@ def _engines_list(resolution: Resolution) -> TokenList:
     return _stock_list(replace(resolution, token_list=unsized))
 
 
-def _resolved_list(
-    resolution: Resolution, stock_list: TokenList, token_list: tuple[Tokens, ...] | None
-) -> tuple[Tokens, ...]:
-    """The list that the engine ends with: a written one loses what no step holds, a maximum becomes a list."""
-    return stock_list.sizes if token_list is None or resolution.fields.legacy else token_list
+def _resolved_list(resolution: Resolution, token_list: tuple[Tokens, ...] | None) -> tuple[Tokens, ...]:
+    """What the engine makes of the list that it is passed, and of the spec where it is passed none."""
+    passed = resolution.token_list if token_list is None else replace(resolution.token_list, sizes=token_list)
+    return _stock_list(replace(resolution, token_list=passed)).sizes
 
 
 def _engine_shapes(frame: GraphFrame, sizes: TokenList) -> tuple[Shape, ...]:

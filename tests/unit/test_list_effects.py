@@ -58,6 +58,21 @@ def test_a_narrower_list_costs_nothing() -> None:
     assert notes("qwen3-8b", "h200", compilation={"cudagraph_capture_sizes": [1, 2, 4, 8]}) == []
 
 
+def test_the_list_is_what_the_engine_makes_of_a_written_one() -> None:
+    """It drops what no step holds, sorts, and keeps each entry once."""
+    legacy = {**ENGINE, "lowering": "legacy"}
+
+    found = notes("qwen3-8b", "h200", engine=legacy, compilation={"cudagraph_capture_sizes": [4096, 1, 8, 8, 20000]})
+
+    assert found[0].message.startswith("the engine is given 3 sizes to 4096 tokens (stock: 51 to 512): ")
+
+
+def test_a_narrower_list_keeps_less_in_flashinfer() -> None:
+    few = {"cudagraph_capture_sizes": [1, 2, 4, 8]}
+
+    assert notes("qwen3-8b", "l40s", attention={"backend": "FLASHINFER"}, compilation=few) == []
+
+
 def test_no_graphs_no_list() -> None:
     assert notes("qwen3-8b", "h200", compilation={"cudagraph_mode": "NONE"}) == []
 
@@ -165,6 +180,11 @@ def test_flashinfers_wrappers_end_at_the_widest_decode_step() -> None:
     assert notes("qwen3-8b", "l40s", attention={"backend": "FLASHINFER"}, scheduler={"max_num_seqs": 256}) == []
 
 
+def test_tensorrt_decode_has_no_wrappers() -> None:
+    """At K = 7 the widest decode step has 8,192 tokens, well above the engine's 1,024."""
+    assert notes("qwen3-8b", "b200", attention={"backend": "FLASHINFER"}, speculative=EAGLE3) == []
+
+
 def tokenspeed(splits: int) -> list[Diagnostic]:
     attention = {"backend": "TOKENSPEED_MLA", "tokenspeed_mla_min_split_kv": splits}
     memory = {"kv_cache_dtype": "fp8"}
@@ -215,11 +235,11 @@ def test_b12x_plans_and_kernels_at_start() -> None:
         "rtx-pro-6000",
         attention={"backend": "B12X"},
         compilation=compilation,
-        scheduler={"max_num_seqs": 128},
+        scheduler={"max_num_seqs": 130},
     )
 
     words = only(found, "P125")
-    assert "b12x makes 128 decode plans for each layer and page size (stock: 19)" in words
+    assert "b12x makes 129 decode plans for each layer and page size (stock: 20)" in words
     assert "b12x kernels, where layers use them, are compiled for" in words
 
 
@@ -243,6 +263,24 @@ def test_kimis_specialized_decode(backend: str, reached: bool) -> None:
     if reached:
         # 1 to 32 and the prepared 64, against 1 to 8, 16, 32, 64 and the eights between.
         assert only(found, "P125") == "specialized decode is prepared for 33 batches (stock: 15)"
+
+
+def test_kimis_verify_steps_are_whole_requests() -> None:
+    """At K = 3 entries become multiples of 4, of which 12 to 60 are not among those always prepared."""
+    found = notes(
+        "kimi-linear-48b-a3b",
+        "b200",
+        overrides={"architectures": ["KimiK3ForConditionalGeneration"]},
+        speculative={"method": "ngram_gpu", "num_speculative_tokens": 3},
+        engine={
+            **ENGINE,
+            "lowering": "legacy",
+            "args": {"additional-config": {"decode_backend": "latency_specialized"}},
+        },
+        compilation={"cudagraph_capture_sizes": [*range(1, 65), 2048]},
+    )
+
+    assert only(found, "P125") == "specialized decode is prepared for 22 batches (stock: 15)"
 
 
 def test_compile_sizes_that_name_the_list() -> None:

@@ -63,18 +63,22 @@ def _list_readers() -> str:
                 "among the files that make the graphs, and among those that Model Runner V2 on an NVIDIA GPU does not "
                 "run."
             ),
-            table(("where", "reached with", "decides", "effect", "matters for"), map(_reader_row, matters_first)),
+            table(_READER_COLUMNS, map(_reader_row, matters_first)),
             _files("Files that resolve the list or make graphs of it:", GRAPH_MACHINERY),
             _files("Files that are not reached:", NOT_REACHED),
         ]
     )
 
 
+_READER_COLUMNS = ("where", "quote", "reached with", "decides", "effect", "matters for")
+
+
 def _reader_row(found: list[tuple[str, Sourced[ListReader]]]) -> tuple[str, ...]:
     reader = found[0][1].value
     only = "" if len(found) == len(LIST_READERS) else f" ({', '.join(version for version, _ in found)})"
     where = f"{code(found[0][1].path)}: {', '.join(code(one) for one in reader.functions)}{only}"
-    return where, _reached_with(reader), reader.decides, reader.effect, ", ".join(reader.matters) or "nothing"
+    matters = ", ".join(reader.matters) or "nothing"
+    return where, code(found[0][1].quote), _reached_with(reader), reader.decides, reader.effect, matters
 
 
 def _reached_with(reader: ListReader) -> str:
