@@ -3,8 +3,9 @@
     python tools/compare_engines.py OLD_ROOT NEW_ROOT
 
 Both roots are unpacked wheels (``tools/fetch_engines.py``).  Lists the functions whose digest moved, the
-fields, flags and variables that came, went or changed their type or default, and the quotes behind the old
-version's numbers that no longer stand in the new files.  Exit 0 when nothing moved, 1 otherwise.
+fields, flags and variables that came, went or changed their type or default, the functions that began or ceased
+to name the list of graph sizes, and the quotes behind the old version's numbers that no longer stand in the new
+files.  Exit 0 when nothing moved, 1 otherwise.
 """
 
 import argparse
@@ -16,6 +17,7 @@ from typing import Any
 
 from engine_facts import table_of
 from engine_reading.digests import digests
+from engine_reading.list_mentions import list_mentions
 from engine_reading.quotes import missing_quotes
 from engine_reading.source import Engine
 
@@ -49,6 +51,13 @@ def moved_settings(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[s
             yield f"{_change(before is not None, after is not None)} {name}"
         else:
             yield from _changed_parts(name, before, after)
+
+
+def moved_readers(old: Engine, new: Engine) -> Iterator[str]:
+    """One line a function that names the list of graph sizes in one of the wheels alone."""
+    before, after = list_mentions(old), list_mentions(new)
+    for path, function in sorted(before ^ after):
+        yield f"{_change((path, function) in before, (path, function) in after)} {path}:{function}"
 
 
 def moved_quotes(version: str, new_root: Path) -> Iterator[str]:
@@ -127,6 +136,7 @@ def report(old_root: Path, new_root: Path) -> dict[str, list[str]]:
     return {
         "digests": list(moved_digests(digests(old), digests(new))),
         "fields, flags and variables": list(moved_settings(*tables)),
+        "readers of the token list": list(moved_readers(old, new)),
         f"quotes of {old_version}": list(moved_quotes(old_version, new_root)),
     }
 

@@ -26,6 +26,7 @@ from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_list
 from servespec.compiler.lower import Launch, Lowering, legacy_token_list, lower
 from servespec.compiler.plan import GraphPlan, Inputs, Plan
+from servespec.compiler.resolve.graph_request import model_ceiling
 from servespec.compiler.resolve.request import ResolveRequest
 from servespec.compiler.resolve.resolution import Resolution, resolve
 from servespec.compiler.spec_checks import spec_findings
@@ -86,6 +87,8 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
         asked=asked,
         coverage=graphs.coverage,
         stock_list=stock_list,
+        token_list=_resolved_list(resolution, token_list),
+        engines_list=_engines_list(resolution).sizes,
     )
     return Plan(
         servespec_version=__version__,
@@ -108,6 +111,18 @@ def _stock_list(resolution: Resolution) -> TokenList:
     if resolution.frame.mode is CudaGraphMode.NONE:
         return TokenList(())
     return stock_token_list(resolution.token_list)
+
+
+def _engines_list(resolution: Resolution) -> TokenList:
+    """The engine's list where the spec says nothing about sizes."""
+    unsized = replace(resolution.token_list, sizes=None, max_size=model_ceiling(resolution.request))
+    return _stock_list(replace(resolution, token_list=unsized))
+
+
+def _resolved_list(resolution: Resolution, token_list: tuple[Tokens, ...] | None) -> tuple[Tokens, ...]:
+    """What the engine makes of the list that it is passed, and of the spec where it is passed none."""
+    passed = resolution.token_list if token_list is None else replace(resolution.token_list, sizes=token_list)
+    return _stock_list(replace(resolution, token_list=passed)).sizes
 
 
 def _engine_shapes(frame: GraphFrame, sizes: TokenList) -> tuple[Shape, ...]:

@@ -187,5 +187,24 @@ P122 = Rule(
     "batch runs on PIECEWISE graphs or eagerly.",
     "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager._init_candidates",
 )  # fmt: skip
+P123 = Rule(
+    "P123", "list-changes-memory", Severity.NOTE, "the engine sizes more than graphs by the list it is given",
+    "The list of a plan is not the engine's own, and buffers follow its maximum. FlashAttention's split accumulators "
+    "are the large ones: the engine's profile run skips attention, so that its memory budget does not hold them. "
+    "Which reader follows how is in the engine facts, Readers of the token list.",
+    "vllm/v1/attention/backends/flash_attn.py: FlashAttentionMetadataBuilder.build",
+)  # fmt: skip
+P124 = Rule(
+    "P124", "list-changes-kernels", Severity.NOTE, "the engine chooses kernels by the list it is given",
+    "Steps that replay no graph also run other kernels than under the engine's own list, because their choice follows "
+    "the list. They compute the same. Which reader follows how is in the engine facts, Readers of the token list.",
+    "vllm/v1/attention/backends/triton_attn.py: TritonAttentionMetadataBuilder.__init__",
+)  # fmt: skip
+P125 = Rule(
+    "P125", "list-changes-start-up", Severity.NOTE, "the engine prepares more than graphs by the list it is given",
+    "Before capture the engine compiles, tunes or plans for entries of the list. Which reader follows how is in the "
+    "engine facts, Readers of the token list.",
+    "vllm/model_executor/warmup/kernel_warmup.py: kernel_warmup",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

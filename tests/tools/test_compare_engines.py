@@ -75,6 +75,7 @@ def test_the_real_wheels(capsys: pytest.CaptureFixture[str]) -> None:
     assert "  new --watchdog-config" in lines
     assert "  changed SpeculativeConfig.method: type +step5_mtp, -medusa, -mlp_speculator" in lines
     assert "  changed vllm/config/vllm.py:VllmConfig.use_v2_model_runner" in lines
+    assert "  new vllm/models/kimi_k3/nvidia/specialized_decode/runtime/__init__.py:specialized_decode_config" in lines
 
 
 @pytest.mark.engine
@@ -91,6 +92,7 @@ def test_a_wheel_against_itself(capsys: pytest.CaptureFixture[str], monkeypatch:
     assert printed.splitlines() == [
         "digests: nothing moved",
         "fields, flags and variables: nothing moved",
+        "readers of the token list: nothing moved",
         "quotes of 0.33.0: nothing moved",
     ]
     assert status == 0

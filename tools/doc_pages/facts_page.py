@@ -10,6 +10,13 @@ from typing import Any
 
 import servespec.compiler.facts
 from doc_pages.markdown import code, page, sentences, table
+from servespec.compiler.facts.list_readers import (
+    EVERY_CAPABILITY,
+    GRAPH_MACHINERY,
+    LIST_READERS,
+    NOT_REACHED,
+    ListReader,
+)
 from servespec.provenance import Sourced
 
 Fact = tuple[str, Sourced[Any]]
@@ -19,7 +26,7 @@ _SHOWN_MEMBERS = 3
 
 def facts_page() -> str:
     facts = sorted(
-        (fact for fact in all_facts() if fact[1].package == "vllm"),
+        (fact for fact in all_facts() if fact[1].package == "vllm" and not isinstance(fact[1].value, ListReader)),
         key=lambda fact: (_newest_first(fact[1].version), fact[1].path, fact[0]),
     )
     versions = [_version(name, tuple(group)) for name, group in groupby(facts, lambda fact: fact[1].version)]
@@ -32,7 +39,63 @@ def facts_page() -> str:
             "generated from the same wheels; the [spec reference](spec.md) shows them."
         ),
         *versions,
+        _list_readers(),
     )
+
+
+def _list_readers() -> str:
+    """One row a reader; the versions that have it are named where not all do."""
+    by_reader: dict[str, list[tuple[str, Sourced[ListReader]]]] = {}
+    for version, readers in LIST_READERS.items():
+        for sourced in readers:
+            by_reader.setdefault(sourced.value.name, []).append((version, sourced))
+    matters_first = sorted(by_reader.values(), key=lambda found: not found[0][1].value.matters)
+    return "\n\n".join(
+        [
+            "## Readers of the token list",
+            sentences(
+                "A plan passes the union of its token counts as `cudagraph_capture_sizes`, and the engine reads that "
+                "list and its maximum in more places than its graph managers. "
+                "Where a plan reaches one that matters and the plan's list makes a difference, a note says so (P123, "
+                "P124, P125). "
+                "The key of the compile cache is left out of the notes: it differs for every plan. "
+                "A test finds every function of the wheels that names the list, and fails where one is missing here, "
+                "among the files that make the graphs, and among those that Model Runner V2 on an NVIDIA GPU does not "
+                "run."
+            ),
+            table(_READER_COLUMNS, map(_reader_row, matters_first)),
+            _files("Files that resolve the list or make graphs of it:", GRAPH_MACHINERY),
+            _files("Files that are not reached:", NOT_REACHED),
+        ]
+    )
+
+
+_READER_COLUMNS = ("where", "quote", "reached with", "decides", "effect", "matters for")
+
+
+def _reader_row(found: list[tuple[str, Sourced[ListReader]]]) -> tuple[str, ...]:
+    reader = found[0][1].value
+    only = "" if len(found) == len(LIST_READERS) else f" ({', '.join(version for version, _ in found)})"
+    where = f"{code(found[0][1].path)}: {', '.join(code(one) for one in reader.functions)}{only}"
+    matters = ", ".join(reader.matters) or "nothing"
+    return where, code(found[0][1].quote), _reached_with(reader), reader.decides, reader.effect, matters
+
+
+def _reached_with(reader: ListReader) -> str:
+    """Every condition of a reader, in words."""
+    (low_major, low_minor), (high_major, high_minor) = reader.capabilities
+    capability = f"compute capability {low_major}.{low_minor} to {high_major}.{high_minor}"
+    conditions = (
+        ", ".join(code(one) for one in (*reader.backends, *reader.architectures)),
+        "".join(f"FlashAttention {one}" for one in reader.flash_attention),
+        "" if reader.capabilities == EVERY_CAPABILITY else capability.replace(" to 99.9", " and later"),
+        reader.needs,
+    )
+    return "; ".join(condition for condition in conditions if condition) or "any"
+
+
+def _files(said: str, files: Mapping[str, str]) -> str:
+    return f"{said}\n\n" + table(("file", "why"), [(code(path), why) for path, why in sorted(files.items())])
 
 
 def _newest_first(version: str) -> tuple[int, ...]:

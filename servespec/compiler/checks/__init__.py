@@ -1,6 +1,6 @@
 """What a person should know about a plan before launch: tuples of small checks, each one rule or two."""
 
-from servespec.compiler.checks import costs, coverage, drafts, load, lowering, resolved
+from servespec.compiler.checks import costs, coverage, drafts, list_readers, load, lowering, resolved
 from servespec.compiler.checks.subject import Check, Findable
 from servespec.diagnostics import Diagnostic
 
@@ -13,6 +13,7 @@ CHECKS: tuple[Check, ...] = (
     *costs.CHECKS,
     *load.CHECKS,
     *lowering.CHECKS,
+    *list_readers.CHECKS,
 )
 
 

@@ -12,11 +12,16 @@ from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Lowering
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic, Place
+from servespec.units import Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Findable:
-    """What checks look at. ``asked`` are the shapes of the fields, ``shapes`` those of the lowering."""
+    """What checks look at. ``asked`` are the shapes of the fields, ``shapes`` those of the lowering.
+
+    ``stock_list`` is the engine's list for the spec as written, ``token_list`` the one it resolves under the lowering
+    and ``engines_list`` its own, where nothing about sizes is written; all are empty where nothing is captured.
+    """
 
     resolution: Resolution
     lowering: Lowering
@@ -24,6 +29,8 @@ class Findable:
     asked: tuple[Shape, ...]
     coverage: Coverage
     stock_list: TokenList
+    token_list: tuple[Tokens, ...]
+    engines_list: tuple[Tokens, ...]
 
     @property
     def frame(self) -> GraphFrame:
