@@ -7,6 +7,7 @@ import ssl
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
+from enum import StrEnum
 from pathlib import Path
 
 from servespec.diagnostics import Diagnostic, Place
@@ -60,12 +61,35 @@ def free_port() -> int:
         return port
 
 
+class Health(StrEnum):
+    """What GET /health says; the values are said to a person."""
+
+    OK = "answers"
+    FAILED = "answers with a server error"
+    CLOSED = "is refused"
+    SILENT = "gets no answer in time"
+
+
+def health_of(command: LaunchCommand) -> Health:
+    """What GET /health says now; waits two seconds at most for it.
+
+    A vLLM whose engine is dead answers 503; one that sleeps or scales answers 200.
+    Source: vllm/entrypoints/serve/instrumentator/health.py: health.
+    """
+    with closing(_connection(command)) as connection:
+        try:
+            connection.request("GET", "/health")
+            status = connection.getresponse().status
+        except TimeoutError:
+            return Health.SILENT
+        except (OSError, http.client.HTTPException):
+            return Health.CLOSED
+    return Health.OK if status == http.HTTPStatus.OK else Health.FAILED
+
+
 def is_healthy(command: LaunchCommand) -> bool:
     """Whether GET /health answers 200 now; waits two seconds at most for it."""
-    with closing(_connection(command)) as connection, suppress(OSError, http.client.HTTPException):
-        connection.request("GET", "/health")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    return False
+    return health_of(command) is Health.OK
 
 
 def is_foreign(command: LaunchCommand, keeper_pid: int) -> bool:
