@@ -146,7 +146,7 @@ CAPTURE_UNSEEN = Rule(
     "against the plan.",
 )
 UNHEALTHY_AFTER_READY = Rule(
-    "L030",
+    "L018",
     "unhealthy-after-ready",
     Severity.ERROR,
     "the engine's processes live, but its health check fails",
@@ -155,7 +155,7 @@ UNHEALTHY_AFTER_READY = Rule(
     "vllm/entrypoints/serve/instrumentator/health.py: health",
 )
 MEMORY_NOT_RETURNED = Rule(
-    "L031",
+    "L019",
     "memory-not-returned",
     Severity.WARNING,
     "a GPU has less free memory after the engine's end than before its start",

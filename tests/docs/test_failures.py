@@ -41,8 +41,12 @@ OUT_OF_MEMORY = (
     "of which 312.00 MiB is free. Including non-PyTorch memory, this process has 139.49 GiB memory in use."
 )
 TOO_LITTLE_FREE = (
-    "ValueError: Free memory on device cuda:0 (118.2/139.81 GiB) on startup is less than desired GPU memory utilization "
-    "(0.92, 128.62 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+    "ValueError: Free memory on device cuda:0 (118.2/139.81 GiB) on startup is less than desired GPU memory "
+    "utilization (0.92, 128.62 GiB). Decrease GPU memory utilization or reduce GPU memory used by other processes."
+)
+CORE_DIED = (
+    "(APIServer pid=7) WARNING 11-30 02:37:27 [core_client.py:839] [shutdown] MPClient: engine core exited "
+    "unexpectedly; starting cleanup"
 )
 SCENARIOS = {
     "out of memory in capture": crash(
@@ -89,8 +93,7 @@ SCENARIOS = {
         "--sick-seconds",
         "1.5",
         "--say",
-        "(APIServer pid=7) WARNING 11-30 02:37:27 [core_client.py:839] [shutdown] MPClient: engine core exited "
-        "unexpectedly; starting cleanup",
+        CORE_DIED,
     ],
 }
 

@@ -102,6 +102,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--crash-at", choices=[*STAGES, "ready"])
     parser.add_argument("--hang-at", choices=STAGES)
     parser.add_argument("--say", action="append", default=[], help="printed before a crash or a hang")
+    parser.add_argument("--log", action="append", default=[], help="printed at the beginning")
     parser.add_argument("--exit-code", type=int, default=1)
     parser.add_argument("--by-signal", type=int)
     parser.add_argument("--ready-seconds", type=float, default=0.2, help="from ready to a crash at ready")
@@ -128,6 +129,8 @@ def main() -> None:
         spawn(args.pids, own_session=False, ignoring=ignoring)
         spawn(args.pids, own_session=True, ignoring=ignoring)
     flood(args.flood_bytes)
+    for line in args.log:
+        print(line, flush=True)
     for stage, line in STAGES.items():
         print(line, flush=True)
         time.sleep(args.stage_seconds)

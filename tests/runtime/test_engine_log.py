@@ -74,6 +74,67 @@ def test_causes(line: str, cause: Cause | None) -> None:
     assert line.endswith(telling.lines[0])
 
 
+DIED = (
+    "(EngineCore pid=9) ERROR 11-30 02:37:28 [m.py:380] Worker proc VllmWorker-{rank} died unexpectedly "
+    "(exit code: {code}), shutting down executor."
+)
+ONE_RANK_OF_TWO = """\
+(Worker_TP1 pid=11) ERROR 11-30 02:37:27 [multiproc_executor.py:1057] WorkerProc failed to start.
+(Worker_TP1 pid=11) ERROR 11-30 02:37:27 [multiproc_executor.py:1057] ValueError: a weight is missing
+(Worker_TP0 pid=10) ERROR 11-30 02:37:28 [multiproc_executor.py:1057] torch.distributed.DistBackendError: NCCL error
+(EngineCore pid=9) ERROR 11-30 02:37:28 [core.py:1584] Exception: WorkerProc initialization failed due to an exception
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}
+"""
+
+
+def test_the_rank_that_failed_first_is_named() -> None:
+    assert telling_of(ONE_RANK_OF_TWO) == Telling(None, ("Worker_TP1: ValueError: a weight is missing",))
+
+
+def test_the_cause_of_a_rank_is_found_with_its_name() -> None:
+    text = ONE_RANK_OF_TWO.replace("ValueError: a weight is missing", "torch.OutOfMemoryError: CUDA out of memory.")
+    assert telling_of(text) == Telling(Cause.MEMORY, ("Worker_TP1: torch.OutOfMemoryError: CUDA out of memory.",))
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "said"),
+    [
+        (
+            DIED.format(rank=1, code=-9),
+            Cause.KILLED,
+            "Worker proc VllmWorker-1 died unexpectedly (exit code: -9), shutting down executor.",
+        ),
+        (
+            DIED.format(rank=0, code=-11),
+            None,
+            "Worker proc VllmWorker-0 died unexpectedly (exit code: -11), shutting down executor.",
+        ),
+        (
+            "(APIServer pid=7) WARNING 11-30 02:37:28 [c.py:1] [shutdown] MPClient: engine core exited unexpectedly; x",
+            None,
+            "engine core exited unexpectedly; x",
+        ),
+    ],
+)
+def test_a_silent_death_is_the_root_where_nothing_else_is_said(line: str, cause: Cause | None, said: str) -> None:
+    after = "(EngineCore pid=9) ERROR 11-30 02:37:28 [core.py:1586] RuntimeError: Executor failed."
+    assert telling_of(f"{line}\n{after}\n") == Telling(cause, (said,))
+    error = "(EngineCore pid=9) ERROR 11-30 02:37:27 [core.py:1586] KeyError: 'root'"
+    assert telling_of(f"{error}\n{line}\n").lines[0] == (said if cause else "KeyError: 'root'")
+
+
+def test_the_tail_knows_the_last_line_and_since_when_nothing_came(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("first\nbar:  1%\rbar:  2%\r\n\n")
+    tail = LogTail(log)
+    tail.grew_at -= 100
+    tail.advance()
+    assert (tail.last_line, tail.quiet_seconds() < 5) == ("bar:  2%", True)
+    tail.grew_at -= 100
+    tail.advance()
+    assert tail.quiet_seconds() > 99
+
+
 def test_known_cause_wins_over_what_failed_because_of_it() -> None:
     text = "torch.OutOfMemoryError: CUDA out of memory.\nKeyError: 'cleanup'\n"
     assert telling_of(text) == Telling(
