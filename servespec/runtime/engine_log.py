@@ -87,13 +87,12 @@ class Cause(StrEnum):
     PORT = "port"
     ENGINE = "engine"
     MEMORY = "memory"
-    KILLED = "killed"
+    HOST_MEMORY = "host memory"
     ARGUMENTS = "arguments"
     MODEL = "model"
 
 
 _CAUSES = (
-    (Cause.KILLED, ("died unexpectedly (exit code: -9)",)),
     (Cause.PORT, ("Address already in use", "address already in use")),
     (
         Cause.ENGINE,
@@ -104,13 +103,12 @@ _CAUSES = (
         (
             "out of memory",
             "OutOfMemoryError",
-            "MemoryError",
-            "Cannot allocate memory",
             "No available memory for the cache blocks",
             "Free memory on device",
             "KV cache is needed, which is larger than",
         ),
     ),
+    (Cause.HOST_MEMORY, ("MemoryError", "Cannot allocate memory", "died unexpectedly (exit code: -9)")),
     (
         Cause.ARGUMENTS,
         ("unrecognized arguments", "error: argument ", "expected one argument", "invalid choice"),

@@ -21,7 +21,6 @@ from servespec.runtime.run_rules import (
 )
 
 _SEE_LOG = "see the end of the log"
-_HOST_MEMORY = "look for the kernel's out-of-memory message (`dmesg`), and give the machine more memory"
 
 _RULES: dict[Cause | None, tuple[Rule, str]] = {
     None: (ENGINE_EXITED, _SEE_LOG),
@@ -31,7 +30,10 @@ _RULES: dict[Cause | None, tuple[Rule, str]] = {
         OUT_OF_MEMORY,
         "lower `memory.gpu_memory_utilization`, or stop what else uses the device",
     ),
-    Cause.KILLED: (OUT_OF_MEMORY, _HOST_MEMORY),
+    Cause.HOST_MEMORY: (
+        OUT_OF_MEMORY,
+        "look for the kernel's out-of-memory message (`dmesg`), and give the machine more memory",
+    ),
     Cause.ARGUMENTS: (
         ARGUMENTS_REFUSED,
         "correct `engine.args`, or install the engine that `engine.version` names",
@@ -71,7 +73,7 @@ def diagnose_unhealthy(command: LaunchCommand, health: Health, failing_seconds: 
 
 def _cause_of(ended: Exit, telling: Telling) -> Cause | None:
     """What killed a process that says nothing was most often the kernel, for memory."""
-    return Cause.KILLED if ended.returncode == -signal.SIGKILL and not telling.lines else None
+    return Cause.HOST_MEMORY if ended.returncode == -signal.SIGKILL and not telling.lines else None
 
 
 def _how(ended: Exit) -> str:

@@ -87,11 +87,6 @@ def health_of(command: LaunchCommand) -> Health:
     return Health.OK if status == http.HTTPStatus.OK else Health.FAILED
 
 
-def is_healthy(command: LaunchCommand) -> bool:
-    """Whether GET /health answers 200 now; waits two seconds at most for it."""
-    return health_of(command) is Health.OK
-
-
 def is_foreign(command: LaunchCommand, keeper_pid: int) -> bool:
     """Whether a process that is not below ``keeper_pid`` listens where the engine is to answer.
 

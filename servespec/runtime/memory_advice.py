@@ -91,9 +91,10 @@ _STATED: Final[Mapping["re.Pattern[str]", Callable[["re.Match[str]", Plan], str]
 
 def _where(shortage: Shortage, plan: Plan) -> str:
     words = [str(shortage.phase)]
-    if shortage.shape is not None and shortage.captured_graphs is not None:
-        at = f"graph {shortage.captured_graphs + 1} of {len(plan.graphs.shapes)}"
-        words = [f"{shortage.phase}, at {_name(shortage.shape)}, {at}"]
+    if shortage.shape is not None:
+        words.append(f"at {_name(shortage.shape)}")
+    if shortage.captured_graphs is not None:
+        words.append(f"graph {shortage.captured_graphs + 1} of {len(plan.graphs.shapes)}")
     if shortage.free_bytes is not None:
         words.append(f"{_gib(shortage.free_bytes)} of {_gib(shortage.total_bytes)} GiB were free")
     return ", ".join(words)

@@ -32,7 +32,8 @@ _OUT_OF_MEMORY = "out of memory"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortage:
-    """What is known; None for what is not. ``captured_graphs`` are the plan's graphs before ``shape``.
+    """What is known; None for what is not. ``captured_graphs`` are the plan's graphs before ``shape``, which is also
+    known of a profiling pass, where the engine captures a few to measure them.
 
     ``graph_bytes`` is what they took, ``wanted_bytes`` the allocation that failed.
     """
@@ -56,7 +57,7 @@ def read_shortage(plan: Plan, folder: Path, log_path: Path) -> Shortage:
     return Shortage(
         phase=phase,
         shape=shape,
-        captured_graphs=None if shape is None else capture_order(plan).index(shape),
+        captured_graphs=None if shape is None or phase is not Phase.CAPTURING else capture_order(plan).index(shape),
         graph_bytes=_graph_bytes(record),
         wanted_bytes=wanted,
         free_bytes=free_bytes,

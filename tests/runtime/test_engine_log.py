@@ -52,6 +52,8 @@ def test_wrapper_is_said_when_nothing_else_is() -> None:
             Cause.MEMORY,
         ),
         ("ValueError: No available memory for the cache blocks. Try increasing", Cause.MEMORY),
+        ("MemoryError", Cause.HOST_MEMORY),
+        ("OSError: [Errno 12] Cannot allocate memory", Cause.HOST_MEMORY),
         (
             "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'x': '/tmp/none'.",
             Cause.MODEL,
@@ -101,7 +103,7 @@ def test_the_cause_of_a_rank_is_found_with_its_name() -> None:
     [
         (
             DIED.format(rank=1, code=-9),
-            Cause.KILLED,
+            Cause.HOST_MEMORY,
             "Worker proc VllmWorker-1 died unexpectedly (exit code: -9), shutting down executor.",
         ),
         (

@@ -232,6 +232,7 @@ def test_each_phase_has_its_help(before: str, phase: str, said: str, tmp_path: P
             STARTUP.format(free="130.1", total="139.8", share="0.95"),
             "write `memory.gpu_memory_utilization: 0.93` (now 0.95), or stop what else uses the device: 9.7 GiB of it",
         ),
+        (STARTUP.format(free="130.02", total="139.8", share="0.95"), "`memory.gpu_memory_utilization: 0.92`"),
         ("No available memory for the cache blocks. Try increasing", "leave nothing of 0.92 of the device"),
         (
             ONE_REQUEST.format(fitting="Based on the available memory, the estimated maximum model length is 92800. "),
