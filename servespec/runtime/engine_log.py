@@ -88,6 +88,7 @@ class Cause(StrEnum):
     ENGINE = "engine"
     MEMORY = "memory"
     HOST_MEMORY = "host memory"
+    SILENT_DEATH = "silent death"
     ARGUMENTS = "arguments"
     MODEL = "model"
 
@@ -109,6 +110,7 @@ _CAUSES = (
         ),
     ),
     (Cause.HOST_MEMORY, ("MemoryError", "Cannot allocate memory", "died unexpectedly (exit code: -9)")),
+    (Cause.SILENT_DEATH, ("died unexpectedly", "engine core exited unexpectedly")),
     (
         Cause.ARGUMENTS,
         ("unrecognized arguments", "error: argument ", "expected one argument", "invalid choice"),
@@ -187,7 +189,7 @@ def log_end(path: Path) -> str:
 
 def telling_of(text: str, secrets: Iterable[str] = ()) -> Telling:
     """The same for text in hand."""
-    errors = list(dict.fromkeys(_error_lines(text)))[::-1]
+    errors = list({str(line): line for line in _error_lines(text)}.values())[::-1]
     causal = [line for line in errors if not any(words in line.text for words in _CONSEQUENCES)] or errors
     # The last line that shows a known cause says more than whatever failed because of it.
     ranked = sorted(causal, key=_rank)
@@ -234,9 +236,10 @@ def _is_bare_cause(line: str) -> bool:
 
 def _rank(line: _ErrorLine) -> int:
     """The lower, the nearer to the root: a known cause, an error, a silent death."""
-    if _cause_of(line.text):
-        return 0
-    return 2 if _DIED.match(line.text) else 1
+    cause = _cause_of(line.text)
+    if cause is Cause.SILENT_DEATH:
+        return 2
+    return 1 if cause is None else 0
 
 
 def _cause_of(line: str) -> Cause | None:

@@ -34,6 +34,10 @@ _RULES: dict[Cause | None, tuple[Rule, str]] = {
         OUT_OF_MEMORY,
         "look for the kernel's out-of-memory message (`dmesg`), and give the machine more memory",
     ),
+    Cause.SILENT_DEATH: (
+        ENGINE_EXITED,
+        "see the log and `dmesg`: a process that ends without a word was most often killed, for host memory",
+    ),
     Cause.ARGUMENTS: (
         ARGUMENTS_REFUSED,
         "correct `engine.args`, or install the engine that `engine.version` names",

@@ -64,11 +64,19 @@ def _no_cache(_found: "re.Match[str]", plan: Plan) -> str:
     )
 
 
-def _cache_below_one_request(found: "re.Match[str]", _plan: Plan) -> str:
-    missing_gib = float(found["needed"]) - float(found["available"]) + 2 * _ROUNDING_GIB
-    more = f"give the KV cache {missing_gib:.2f} GiB more, with a higher `memory.gpu_memory_utilization`"
+def _cache_below_one_request(found: "re.Match[str]", plan: Plan) -> str:
+    more = _more_cache(float(found["needed"]), float(found["available"]), plan)
     fitting = found["fitting"]
     return f"write `model.max_model_len: {fitting}` (now {found['length']}), or {more}" if fitting else more
+
+
+def _more_cache(needed_gib: float, available_gib: float, plan: Plan) -> str:
+    pinned_bytes = plan.resolution.request.spec.memory.kv_cache_memory_bytes
+    if pinned_bytes is not None:
+        enough_bytes = ceil((needed_gib + _ROUNDING_GIB) * _GIB)
+        return f"write `memory.kv_cache_memory_bytes: {enough_bytes}` (now {pinned_bytes})"
+    missing_gib = needed_gib - available_gib + 2 * _ROUNDING_GIB
+    return f"give the KV cache {missing_gib:.2f} GiB more, with a higher `memory.gpu_memory_utilization`"
 
 
 _STATED: Final[Mapping["re.Pattern[str]", Callable[["re.Match[str]", Plan], str]]] = {

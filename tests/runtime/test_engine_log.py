@@ -89,6 +89,11 @@ RuntimeError: Engine core initialization failed. See root cause above. Failed co
 """
 
 
+def test_a_line_that_two_processes_print_is_told_once() -> None:
+    text = "(EngineCore pid=9) ERROR 11-30 02:37:27 [core.py:1] KeyError: 'a'\nKeyError: 'a'\n"
+    assert telling_of(text) == Telling(None, ("KeyError: 'a'",))
+
+
 def test_the_rank_that_failed_first_is_named() -> None:
     assert telling_of(ONE_RANK_OF_TWO) == Telling(None, ("Worker_TP1: ValueError: a weight is missing",))
 
@@ -107,13 +112,13 @@ def test_the_cause_of_a_rank_is_found_with_its_name() -> None:
             "Worker proc VllmWorker-1 died unexpectedly (exit code: -9), shutting down executor.",
         ),
         (
-            DIED.format(rank=0, code=-11),
-            None,
-            "Worker proc VllmWorker-0 died unexpectedly (exit code: -11), shutting down executor.",
+            DIED.format(rank=0, code=None),
+            Cause.SILENT_DEATH,
+            "Worker proc VllmWorker-0 died unexpectedly (exit code: None), shutting down executor.",
         ),
         (
             "(APIServer pid=7) WARNING 11-30 02:37:28 [c.py:1] [shutdown] MPClient: engine core exited unexpectedly; x",
-            None,
+            Cause.SILENT_DEATH,
             "engine core exited unexpectedly; x",
         ),
     ],
@@ -122,7 +127,7 @@ def test_a_silent_death_is_the_root_where_nothing_else_is_said(line: str, cause:
     after = "(EngineCore pid=9) ERROR 11-30 02:37:28 [core.py:1586] RuntimeError: Executor failed."
     assert telling_of(f"{line}\n{after}\n") == Telling(cause, (said,))
     error = "(EngineCore pid=9) ERROR 11-30 02:37:27 [core.py:1586] KeyError: 'root'"
-    assert telling_of(f"{error}\n{line}\n").lines[0] == (said if cause else "KeyError: 'root'")
+    assert telling_of(f"{error}\n{line}\n").lines[0] == (said if cause is Cause.HOST_MEMORY else "KeyError: 'root'")
 
 
 def test_the_tail_knows_the_last_line_and_since_when_nothing_came(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from math import ceil
 from pathlib import Path
 from typing import Any
 
@@ -249,6 +250,14 @@ def test_what_the_engine_states_is_answered_with_its_numbers(line: str, said: st
 
     assert finding.message == FAILED
     assert said in finding.help
+
+
+def test_a_pinned_cache_below_one_request_is_raised(tmp_path: Path) -> None:
+    plan = plan_of(memory={"kv_cache_memory_bytes": "4MiB"})
+
+    finding = advice(plan, tmp_path, f"ValueError: {ONE_REQUEST.format(fitting='')}\n")
+
+    assert finding.help == f"write `memory.kv_cache_memory_bytes: {ceil(12.005 * GIB)}` (now {4 << 20})"
 
 
 def test_other_findings_stay_as_they_are(tmp_path: Path) -> None:
