@@ -137,10 +137,11 @@ _CAUSES = (
 class LogTail:
     """Reads what was added to a log, a bounded piece at a time.
 
-    Remembers the last phase seen, the last line, and when (``time.monotonic``) the log last grew.
+    Remembers the last phase seen, the last line without ``secrets``, and when (``time.monotonic``) the log last grew.
     """
 
     path: Path
+    secrets: frozenset[str] = frozenset()
     phase: Phase = Phase.STARTING
     last_line: str = ""
     grew_at: float = field(default_factory=time.monotonic)
@@ -152,7 +153,7 @@ class LogTail:
         new = self._new_bytes()
         if new:
             self.grew_at = time.monotonic()
-            self.last_line = _last_line(new) or self.last_line
+            self.last_line = _masked(_last_line(new), self.secrets) or self.last_line
         data = self._carried + new
         for _, phase in sorted(_found(data)):
             self.phase = phase
@@ -249,7 +250,7 @@ def _cause_of(line: str) -> Cause | None:
 def _last_line(data: bytes) -> str:
     """The last line with something in it; a progress bar rewrites its own."""
     lines = data.decode("utf-8", "replace").replace("\r", "\n").splitlines()
-    return next((line.strip()[:_LINE_CHARACTERS] for line in reversed(lines) if line.strip()), "")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _masked(line: str, secrets: Iterable[str]) -> str:

@@ -66,6 +66,7 @@ class Health(StrEnum):
 
     OK = "answers"
     FAILED = "answers with a server error"
+    OTHER = "answers, but not with 200"
     CLOSED = "is refused"
     SILENT = "gets no answer in time"
 
@@ -84,7 +85,9 @@ def health_of(command: LaunchCommand) -> Health:
             return Health.SILENT
         except (OSError, http.client.HTTPException):
             return Health.CLOSED
-    return Health.OK if status == http.HTTPStatus.OK else Health.FAILED
+    if status == http.HTTPStatus.OK:
+        return Health.OK
+    return Health.FAILED if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR else Health.OTHER
 
 
 def is_foreign(command: LaunchCommand, keeper_pid: int) -> bool:

@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from math import inf
 from types import TracebackType
 from typing import Final
 
@@ -16,7 +17,10 @@ from servespec.runtime.launch import LaunchCommand
 
 _EVERY_SECONDS = 5.0
 _ENOUGH: Final = {Health.FAILED: 3, Health.CLOSED: 3, Health.SILENT: 86}
-"""Answers of a kind since the last good one; silent ones take two seconds more each, ten minutes in all."""
+"""Answers of a kind since the last good one; silent ones take two seconds more each, ten minutes in all.
+
+A kind that is not here, such as a request that some middleware turned away, ends nothing.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,4 +67,5 @@ class HealthWatch:
             self._answers.clear()
             return None
         self._answers[health] += 1
-        return Failing(health, now - self._well_at) if self._answers[health] >= _ENOUGH[health] else None
+        is_enough = self._answers[health] >= _ENOUGH.get(health, inf)
+        return Failing(health, now - self._well_at) if is_enough else None

@@ -27,6 +27,8 @@ _STEP: Final = 0.01
 """Of `memory.gpu_memory_utilization`."""
 _ROUNDING_GIB: Final = 0.005
 """The engine prints two decimals."""
+_WHOLE_BLOCKS: Final = 1.1
+"""The engine cuts the cache to whole blocks, of which it keeps some; a small cache is short by one otherwise."""
 
 
 def advised(finding: Diagnostic, plan: Plan, folder: Path, log_path: Path) -> Diagnostic:
@@ -71,11 +73,11 @@ def _cache_below_one_request(found: "re.Match[str]", plan: Plan) -> str:
 
 
 def _more_cache(needed_gib: float, available_gib: float, plan: Plan) -> str:
+    enough_gib = needed_gib * _WHOLE_BLOCKS + _ROUNDING_GIB
     pinned_bytes = plan.resolution.request.spec.memory.kv_cache_memory_bytes
     if pinned_bytes is not None:
-        enough_bytes = ceil((needed_gib + _ROUNDING_GIB) * _GIB)
-        return f"write `memory.kv_cache_memory_bytes: {enough_bytes}` (now {pinned_bytes})"
-    missing_gib = needed_gib - available_gib + 2 * _ROUNDING_GIB
+        return f"write `memory.kv_cache_memory_bytes: {ceil(enough_gib * _GIB)}` (now {pinned_bytes})"
+    missing_gib = enough_gib - available_gib + _ROUNDING_GIB
     return f"give the KV cache {missing_gib:.2f} GiB more, with a higher `memory.gpu_memory_utilization`"
 
 

@@ -91,6 +91,7 @@ def test_the_driver_has_some_seconds(driver: Driver, monkeypatch: pytest.MonkeyP
     driver.says(["GPU-a, 512"], [])
     before = device_use(1)
     driver.says(["GPU-a, 72704"], [])
+    monkeypatch.setattr(device_memory, "_PATIENCE_SECONDS", 30.0)
     monkeypatch.setattr(device_memory.time, "sleep", lambda _: driver.says(["GPU-a, 600"], []))
 
     assert not_returned(before, 1, PLACE) == ()

@@ -41,6 +41,7 @@ def failing_after(answers: Sequence[Health], monkeypatch: pytest.MonkeyPatch) ->
         ([F, S, F, S, F], 5),
         ([S] * 85 + [OK] + [S] * 85, None),
         ([S] * 86, 86),
+        ([Health.OTHER] * 200, None),
         ([OK, OK, C, C, C], 5),
     ],
 )

@@ -237,11 +237,11 @@ def test_each_phase_has_its_help(before: str, phase: str, said: str, tmp_path: P
         ("No available memory for the cache blocks. Try increasing", "leave nothing of 0.92 of the device"),
         (
             ONE_REQUEST.format(fitting="Based on the available memory, the estimated maximum model length is 92800. "),
-            "write `model.max_model_len: 92800` (now 131072), or give the KV cache 3.51 GiB more",
+            "write `model.max_model_len: 92800` (now 131072), or give the KV cache 4.71 GiB more",
         ),
         (
             ONE_REQUEST.format(fitting=""),
-            "give the KV cache 3.51 GiB more",
+            "give the KV cache 4.71 GiB more",
         ),
     ],
 )
@@ -257,7 +257,7 @@ def test_a_pinned_cache_below_one_request_is_raised(tmp_path: Path) -> None:
 
     finding = advice(plan, tmp_path, f"ValueError: {ONE_REQUEST.format(fitting='')}\n")
 
-    assert finding.help == f"write `memory.kv_cache_memory_bytes: {ceil(12.005 * GIB)}` (now {4 << 20})"
+    assert finding.help == f"write `memory.kv_cache_memory_bytes: {ceil((12.0 * 1.1 + 0.005) * GIB)}` (now {4 << 20})"
 
 
 def test_other_findings_stay_as_they_are(tmp_path: Path) -> None:

@@ -201,10 +201,11 @@ def test_a_log_that_grows_is_no_silence(fake: Any, monkeypatch: pytest.MonkeyPat
     assert not any(isinstance(e, Stalled) for e in events)
 
 
-def test_health_that_never_comes_is_a_timeout(fake: Any) -> None:
-    outcome, _ = run(fake.command("--health", "503"), ready_timeout_seconds=0.6)
+@pytest.mark.parametrize(("status", "said"), [(503, "answers with a server error"), (429, "answers, but not with 200")])
+def test_health_that_never_comes_is_a_timeout(fake: Any, status: int, said: str) -> None:
+    outcome, _ = run(fake.command("--health", str(status)), ready_timeout_seconds=0.6)
     assert (outcome.exit_code, codes(outcome)) == (5, ["L008"])
-    assert "GET /health answers with a server error" in outcome.diagnostics[0].message
+    assert f"GET /health {said}" in outcome.diagnostics[0].message
 
 
 def test_a_port_that_is_bound_and_never_answers_is_a_timeout(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,6 +263,14 @@ def test_secrets_of_the_command_are_in_no_message(fake: Any) -> None:
     command = fake.command(*CRASH, "--say", line, env={"VLLM_API_KEY": "sk-very-secret", "HF_TOKEN": "hidden-token"})
     outcome, _ = run(command)
     assert "ValueError: bad key *** and ***" in outcome.diagnostics[0].message
+
+
+def test_nor_are_they_in_what_is_told_of_a_silence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "_STALL_SECONDS", 0.3)
+    command = fake.command("--hang-at", "loading", "--say", "token hidden-token", env={"HF_TOKEN": "hidden-token"})
+    outcome, events = run(command, ready_timeout_seconds=1.0)
+    assert [e.last_line for e in events if isinstance(e, Stalled)] == ["token ***"]
+    assert [one.message for one in outcome.diagnostics[0].related] == ["the log's last line: token ***"]
 
 
 # Failures after ready
