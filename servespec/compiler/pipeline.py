@@ -7,12 +7,14 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib import resources
+from itertools import pairwise
 from typing import Any
 
 from servespec import __version__
 from servespec.compiler import plan_rules
 from servespec.compiler.checks import Findable, findings_of
 from servespec.compiler.extension import can_take_extension, extension_obstacles
+from servespec.compiler.facts.command_lines import LONGEST_ARGUMENT
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import Device, is_cpu
 from servespec.compiler.facts.graph_sizes import FULL_CAPTURE_SECONDS, PIECEWISE_CAPTURE_SECONDS
@@ -24,7 +26,7 @@ from servespec.compiler.graphs.managers import GraphFrame, managers_of
 from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens
 from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_list
-from servespec.compiler.lower import Launch, Lowering, legacy_token_list, lower
+from servespec.compiler.lower import Launch, Lowered, Lowering, legacy_token_list, lower
 from servespec.compiler.plan import GraphPlan, Inputs, Plan
 from servespec.compiler.resolve.graph_request import model_ceiling
 from servespec.compiler.resolve.request import ResolveRequest
@@ -90,14 +92,15 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
         token_list=_resolved_list(resolution, token_list),
         engines_list=_engines_list(resolution).sizes,
     )
+    lowered = lower(_launch(request, resolution, _hand_off(resolution, asked, lowering)), lowering, token_list)
     return Plan(
         servespec_version=__version__,
         resolution=resolution,
         graphs=graphs,
         stock=_stock_plan(resolution) if request.with_stock else None,
-        lowered=lower(_launch(request, resolution, _hand_off(resolution, asked, lowering)), lowering, token_list),
+        lowered=lowered,
         diagnostics=in_file_order(
-            (*early, *limits, *resolution.findings, *findings_of(findable), *_lowering_findings(resolution, lowering))
+            (*early, *limits, *resolution.findings, *findings_of(findable), *_lowering_findings(resolution, lowered))
         ),
         inputs=_inputs(request),
     )
@@ -234,8 +237,8 @@ def _captured(
     return _engine_shapes(resolution.frame, _stock_list(resolution))
 
 
-def _lowering_findings(resolution: Resolution, lowering: Lowering) -> Iterator[Diagnostic]:
-    engine = resolution.engine
+def _lowering_findings(resolution: Resolution, lowered: Lowered) -> Iterator[Diagnostic]:
+    engine, lowering = resolution.engine, lowered.lowering
     place = resolution.request.source.place_of(("engine", "lowering"))
     if lowering is Lowering.NATIVE and not engine.has_split_fields:
         message = f"vLLM {engine.version} does not have the five fields"
@@ -244,6 +247,16 @@ def _lowering_findings(resolution: Resolution, lowering: Lowering) -> Iterator[D
         for obstacle in extension_obstacles(resolution):
             place = resolution.request.source.place_of(obstacle.path)
             yield plan_rules.R116.at(place, obstacle.message, obstacle.help)
+    yield from _too_long_arguments(resolution, lowered.argv)
+
+
+def _too_long_arguments(resolution: Resolution, argv: tuple[str, ...]) -> Iterator[Diagnostic]:
+    for flag, word in pairwise(argv):
+        size_bytes = len(word.encode()) + 1
+        if size_bytes > LONGEST_ARGUMENT.value:
+            message = f"`{flag}` needs an argument of {size_bytes} bytes, and Linux takes {LONGEST_ARGUMENT.value}"
+            place = resolution.request.source.place_of(("compilation",))
+            yield plan_rules.R116.at(place, message, "list fewer capture sizes, or write caps instead of lists")
 
 
 def _hand_off(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering) -> dict[str, Any] | None:

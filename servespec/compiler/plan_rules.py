@@ -75,7 +75,8 @@ R115 = Rule(
 )  # fmt: skip
 R116 = Rule(
     "R116", "lowering-impossible", Severity.ERROR, "the engine cannot be started with this lowering",
-    "`native` needs an engine that has the five fields, `extension` one with the worker extension hook.",
+    "`native` needs an engine that has the five fields, `extension` one with the worker extension hook. The graphs or "
+    "the token list travel in one argument of the command line, which has a greatest length.",
 )  # fmt: skip
 
 R117 = Rule(

@@ -8,6 +8,7 @@ Source: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.capture, and the
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -17,13 +18,31 @@ from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN
 
 _BAR = re.compile(
-    r"Capturing (?P<manager>[\w -]*?)\s*CUDA graphs \((?P<mode>PIECEWISE|FULL)\):\s*\d+%\|[^|]*\|\s*(?P<done>\d+)/\d+"
+    r"Capturing (?P<manager>[\w -]*?)\s*CUDA graphs \((?P<mode>PIECEWISE|FULL)\):\s*\d+%\|[^|]*\|"
+    r"\s*(?P<done>\d+)/(?P<total>\d+)"
 )
 
 Bar = tuple[str, str]
 """The manager's name in its title, '' for the target, and the mode."""
 
 _BLOCK_TITLES = {"dspark": "dspark", "dflash": "dflash", "mtp": "multi-module MTP"}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A bar's last state."""
+
+    name: Bar
+    done: int
+    total: int
+
+
+def last_bar(log: str) -> Progress | None:
+    """The bar that was drawn last, None where there is none."""
+    *_, last = (None, *_BAR.finditer(log))
+    if last is None:
+        return None
+    return Progress((last["manager"], last["mode"]), int(last["done"]), int(last["total"]))
 
 
 def captured_counts(log: str) -> Mapping[Bar, int]:

@@ -23,7 +23,7 @@ _SHOWN = 4
 
 def remove_reports(folder: Path) -> None:
     """Of an earlier launch with the same folder, so that none is taken for this one's."""
-    for path in folder.glob("captured-*.json"):
+    for path in (*folder.glob("captured-*.json"), *folder.glob("failed-*.json")):
         path.unlink()
 
 
@@ -69,7 +69,7 @@ def _manager_differences(manager: Manager, own: Sequence[Shape], captured: Json 
         if own:
             yield f"`{name}`: the engine has no such graph manager"
         return
-    yield from _set_difference(name, {_graph(shape) for shape in own if _is_full(shape)}, _graphs(captured["full"]))
+    yield from _set_difference(name, {graph_of(shape) for shape in own if _is_full(shape)}, _graphs(captured["full"]))
     if captured["breakable"] is not None:
         planned: set[Graph] = {(shape.tokens,) for shape in own if not _is_full(shape)}
         yield from _set_difference(f"{name}, piecewise", planned, {(tokens,) for tokens in captured["breakable"]})
@@ -111,7 +111,7 @@ def _graphs(rows: Sequence[Sequence[int]]) -> set[Graph]:
     return {tuple(row) for row in rows}
 
 
-def _graph(shape: Shape) -> Graph:
+def graph_of(shape: Shape) -> Graph:
     """As :func:`servespec.runtime.extension.report.graph_json` writes one."""
     return (
         shape.tokens,

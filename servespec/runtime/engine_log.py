@@ -7,8 +7,9 @@ its sources.  The log is only ever read in bounded pieces, however fast it grows
 import contextlib
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -24,6 +25,7 @@ class Phase(StrEnum):
 
     STARTING = "starting"
     LOADING = "loading weights"
+    PROFILING = "profiling memory"
     COMPILING = "compiling"
     SIZING = "sizing the KV cache"
     CAPTURING = "capturing graphs"
@@ -35,6 +37,7 @@ PHASE_MARKERS = (
     (b"Starting to load model", Phase.LOADING),
     (b"Loading safetensors checkpoint shards", Phase.LOADING),
     (b"Loading weights took", Phase.LOADING),
+    (b"Model loading took", Phase.PROFILING),
     (b"Start compiling", Phase.COMPILING),
     (b"Dynamo bytecode transform time", Phase.COMPILING),
     (b"Compiling a graph for", Phase.COMPILING),
@@ -49,11 +52,33 @@ PHASE_MARKERS = (
 )
 
 # An exception line, bare or after the process, level, time and place that vLLM's logger puts before it.
-_PREFIX = re.compile(r"^(?:\([^)]*\)\s+)?(?:(?:ERROR|CRITICAL)\s+\S+\s+\S+\s+\[[^]]*\]\s+)?")
+# Source: vllm/logger.py: _FORMAT.
+_PREFIX = re.compile(r"^(?:\((?P<process>[^)\s]*)[^)]*\)\s+)?(?:(?:ERROR|CRITICAL)\s+\S+\s+\S+\s+\[[^]]*\]\s+)?")
 _EXCEPTION = re.compile(r"^(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Interrupt|Failure|NotFound|Exit)\b(?::|$)")
 _PLAIN_ERROR = re.compile(r"^(?:\S+: )?error: ")
+# A process that ended without a word of its own; its parent tells, the second as a warning.
+# Source: vllm/v1/executor/multiproc_executor.py: start_worker_monitor; vllm/v1/engine/core_client.py: MPClient.
+_DIED = re.compile(r"Worker proc \S+ died unexpectedly.*|engine core exited unexpectedly.*")
 # Says that another process failed, which has said why before.
-_WRAPPERS = ("Engine core initialization failed", "WorkerProc initialization failed", "EngineDeadError")
+_CONSEQUENCES = (
+    "Engine core initialization failed",
+    "WorkerProc initialization failed",
+    "EngineDeadError",
+    "EngineCore encountered an issue",
+    "Executor failed",
+    "Worker failed with error",
+    "One or more workers failed",
+    "Frontend process failed",
+    "Input socket thread died",
+    "DistBackendError",
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "BrokenPipeError",
+    "EOFError",
+    "CancelledError",
+)
+# The processes that every launch has; any other name tells which of several it was.
+_ORDINARY_PROCESSES = ("", "APIServer", "EngineCore", "Worker", "MainProcess")
 
 
 class Cause(StrEnum):
@@ -62,6 +87,8 @@ class Cause(StrEnum):
     PORT = "port"
     ENGINE = "engine"
     MEMORY = "memory"
+    HOST_MEMORY = "host memory"
+    SILENT_DEATH = "silent death"
     ARGUMENTS = "arguments"
     MODEL = "model"
 
@@ -77,13 +104,13 @@ _CAUSES = (
         (
             "out of memory",
             "OutOfMemoryError",
-            "MemoryError",
-            "Cannot allocate memory",
             "No available memory for the cache blocks",
             "Free memory on device",
             "KV cache is needed, which is larger than",
         ),
     ),
+    (Cause.HOST_MEMORY, ("MemoryError", "Cannot allocate memory", "died unexpectedly (exit code: -9)")),
+    (Cause.SILENT_DEATH, ("died unexpectedly", "engine core exited unexpectedly")),
     (
         Cause.ARGUMENTS,
         ("unrecognized arguments", "error: argument ", "expected one argument", "invalid choice"),
@@ -108,20 +135,34 @@ _CAUSES = (
 
 @dataclass(slots=True)
 class LogTail:
-    """Reads what was added to a log, a bounded piece at a time, and remembers the last phase seen."""
+    """Reads what was added to a log, a bounded piece at a time.
+
+    Remembers the last phase seen, the last line without ``secrets``, and when (``time.monotonic``) the log last grew.
+    """
 
     path: Path
+    secrets: frozenset[str] = frozenset()
     phase: Phase = Phase.STARTING
+    last_line: str = ""
+    grew_at: float = field(default_factory=time.monotonic)
     _offset: int = 0
     _carried: bytes = b""
 
     def advance(self) -> Phase:
         """The phase that the log has reached now."""
-        data = self._carried + self._new_bytes()
+        new = self._new_bytes()
+        if new:
+            self.grew_at = time.monotonic()
+            self.last_line = _masked(_last_line(new), self.secrets) or self.last_line
+        data = self._carried + new
         for _, phase in sorted(_found(data)):
             self.phase = phase
         self._carried = data[-_OVERLAP_BYTES:]
         return self.phase
+
+    def quiet_seconds(self) -> float:
+        """How long the log has not grown, as far as it was read."""
+        return time.monotonic() - self.grew_at
 
     def _new_bytes(self) -> bytes:
         data, self._offset = _read_end(self.path, self._offset)
@@ -138,19 +179,23 @@ class Telling:
 
 def read_failure(path: Path, secrets: Iterable[str] = ()) -> Telling:
     """The lines that name a cause in the last part of the log, each cut to one readable length."""
+    return telling_of(log_end(path), secrets)
+
+
+def log_end(path: Path) -> str:
+    """The last part of a log; nothing of one that is gone."""
     data, _ = _read_end(path, 0)
-    return telling_of(data.decode("utf-8", "replace"), secrets)
+    return data.decode("utf-8", "replace")
 
 
 def telling_of(text: str, secrets: Iterable[str] = ()) -> Telling:
     """The same for text in hand."""
-    errors = list(dict.fromkeys(_error_lines(text)))[::-1]
-    causal = [line for line in errors if not any(w in line for w in _WRAPPERS)] or errors
+    errors = list({str(line): line for line in _error_lines(text)}.values())[::-1]
+    causal = [line for line in errors if not any(words in line.text for words in _CONSEQUENCES)] or errors
     # The last line that shows a known cause says more than whatever failed because of it.
-    first = next((line for line in causal if _cause_of(line)), causal[0] if causal else "")
-    ranked = dict.fromkeys([first, *causal]) if first else {}
-    lines = tuple(_masked(line, secrets) for line in list(ranked)[:_RELATED_LINES])
-    return Telling(_cause_of(first), lines)
+    ranked = sorted(causal, key=_rank)
+    lines = tuple(_masked(str(line), secrets) for line in ranked[:_RELATED_LINES])
+    return Telling(_cause_of(ranked[0].text) if ranked else None, lines)
 
 
 def _read_end(path: Path, from_byte: int) -> tuple[bytes, int]:
@@ -164,15 +209,48 @@ def _read_end(path: Path, from_byte: int) -> tuple[bytes, int]:
     return b"", from_byte
 
 
-def _error_lines(text: str) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class _ErrorLine:
+    """A line that says what went wrong, and the process that said it where there are several of its kind."""
+
+    process: str
+    text: str
+
+    def __str__(self) -> str:
+        return self.text if self.process in _ORDINARY_PROCESSES else f"{self.process}: {self.text}"
+
+
+def _error_lines(text: str) -> Iterator[_ErrorLine]:
     for raw in text.splitlines():
-        line = _PREFIX.sub("", raw.rstrip())
-        if _EXCEPTION.match(line) or _PLAIN_ERROR.match(line) or (_cause_of(line) and not line.startswith(" ")):
-            yield line
+        prefix = _PREFIX.match(raw)
+        assert prefix is not None, raw
+        line = raw[prefix.end() :].rstrip()
+        if died := _DIED.search(line):
+            yield _ErrorLine("", died[0])
+        elif _EXCEPTION.match(line) or _PLAIN_ERROR.match(line) or _is_bare_cause(line):
+            yield _ErrorLine(prefix["process"] or "", line)
+
+
+def _is_bare_cause(line: str) -> bool:
+    return _cause_of(line) is not None and not line.startswith(" ")
+
+
+def _rank(line: _ErrorLine) -> int:
+    """The lower, the nearer to the root: a known cause, an error, a silent death."""
+    cause = _cause_of(line.text)
+    if cause is Cause.SILENT_DEATH:
+        return 2
+    return 1 if cause is None else 0
 
 
 def _cause_of(line: str) -> Cause | None:
     return next((cause for cause, marks in _CAUSES if any(mark in line for mark in marks)), None)
+
+
+def _last_line(data: bytes) -> str:
+    """The last line with something in it; a progress bar rewrites its own."""
+    lines = data.decode("utf-8", "replace").replace("\r", "\n").splitlines()
+    return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
 
 def _masked(line: str, secrets: Iterable[str]) -> str:

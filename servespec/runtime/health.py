@@ -7,6 +7,7 @@ import ssl
 import sys
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import closing, suppress
+from enum import StrEnum
 from pathlib import Path
 
 from servespec.diagnostics import Diagnostic, Place
@@ -60,12 +61,33 @@ def free_port() -> int:
         return port
 
 
-def is_healthy(command: LaunchCommand) -> bool:
-    """Whether GET /health answers 200 now; waits two seconds at most for it."""
-    with closing(_connection(command)) as connection, suppress(OSError, http.client.HTTPException):
-        connection.request("GET", "/health")
-        return connection.getresponse().status == http.HTTPStatus.OK
-    return False
+class Health(StrEnum):
+    """What GET /health says; the values are said to a person."""
+
+    OK = "answers"
+    FAILED = "answers with a server error"
+    OTHER = "answers, but not with 200"
+    CLOSED = "is refused"
+    SILENT = "gets no answer in time"
+
+
+def health_of(command: LaunchCommand) -> Health:
+    """What GET /health says now; waits two seconds at most for it.
+
+    A vLLM whose engine is dead answers 503; one that sleeps or scales answers 200.
+    Source: vllm/entrypoints/serve/instrumentator/health.py: health.
+    """
+    with closing(_connection(command)) as connection:
+        try:
+            connection.request("GET", "/health")
+            status = connection.getresponse().status
+        except TimeoutError:
+            return Health.SILENT
+        except (OSError, http.client.HTTPException):
+            return Health.CLOSED
+    if status == http.HTTPStatus.OK:
+        return Health.OK
+    return Health.FAILED if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR else Health.OTHER
 
 
 def is_foreign(command: LaunchCommand, keeper_pid: int) -> bool:

@@ -145,6 +145,23 @@ CAPTURE_UNSEEN = Rule(
     "The engine's log holds no progress of a capture, or a worker left no report of it, so it could not be held "
     "against the plan.",
 )
+UNHEALTHY_AFTER_READY = Rule(
+    "L018",
+    "unhealthy-after-ready",
+    Severity.ERROR,
+    "the engine's processes live, but its health check fails",
+    "A part of the engine died and the rest kept running, or the server no longer answers at all. Three failures in a "
+    "row end the run; no answer counts only after ten minutes, because a busy server may answer slowly.",
+    "vllm/entrypoints/serve/instrumentator/health.py: health",
+)
+MEMORY_NOT_RETURNED = Rule(
+    "L019",
+    "memory-not-returned",
+    Severity.WARNING,
+    "a GPU has less free memory after the engine's end than before its start",
+    "Every process of the engine has ended, so its memory should be free. A process outside the launch took some "
+    "meanwhile, or the driver has not let go of it.",
+)
 
 RULES: Final = (
     PORT_TAKEN,
@@ -164,6 +181,8 @@ RULES: Final = (
     ADDRESS_UNUSABLE,
     CAPTURE_DIFFERS,
     CAPTURE_UNSEEN,
+    UNHEALTHY_AFTER_READY,
+    MEMORY_NOT_RETURNED,
 )
 
 _EXIT_CODES = MappingProxyType(
@@ -171,6 +190,7 @@ _EXIT_CODES = MappingProxyType(
         ENGINE_ABSENT: EXIT_ENGINE_ABSENT,
         MODEL_PACKAGE_ABSENT: EXIT_ENGINE_ABSENT,
         DIED_AFTER_READY: EXIT_DIED,
+        UNHEALTHY_AFTER_READY: EXIT_DIED,
         ASK_FAILED: EXIT_DIED,
     }
 )

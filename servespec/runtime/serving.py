@@ -8,16 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from servespec.compiler.engine import Engine
+from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.json_text import json_text
 from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
-from servespec.diagnostics import Diagnostic, Severity, SpecError
+from servespec.diagnostics import Diagnostic, Place, Severity, SpecError
 from servespec.runtime.capture_log import log_findings
 from servespec.runtime.capture_report import remove_reports, report_findings
 from servespec.runtime.config_rules import R010
+from servespec.runtime.device_memory import device_use, not_returned
 from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.installed_engine import InstalledEngine, find_installed_engine
 from servespec.runtime.launch import LaunchCommand
+from servespec.runtime.memory_advice import advised
 from servespec.runtime.probe import hardware_problem
 from servespec.runtime.spec_file import base_folder
 from servespec.runtime.supervise import OnEvent, Outcome, Task, serve
@@ -106,13 +109,18 @@ def run(
     serving.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     remove_reports(serving.folder)
     _write_private(serving.folder / "plan.json", json_text(plan.to_json()))
-    return serve(
+    count = 0 if is_cpu(plan.resolution.device) else plan.resolution.device_count
+    before = device_use(count) if count else None
+    outcome = serve(
         serving.command,
         ready_timeout_seconds=serving.ready_timeout_seconds,
         on_event=on_event,
         verify=verify,
         task=task,
     )
+    found = [advised(finding, plan, serving.folder, outcome.log_path) for finding in outcome.diagnostics]
+    left = not_returned(before, count, Place(str(outcome.log_path)))
+    return replace(outcome, diagnostics=(*found, *left))
 
 
 def _capture_findings(plan: Plan, serving: Serving) -> tuple[Diagnostic, ...]:

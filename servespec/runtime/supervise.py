@@ -16,9 +16,10 @@ from pathlib import Path
 
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime.engine_log import LogTail, Phase
-from servespec.runtime.failure import diagnose_exit, diagnose_timeout
-from servespec.runtime.health import base_url, is_foreign, is_healthy, port_problem
-from servespec.runtime.launch import EngineProcess, Exit, LaunchCommand, start
+from servespec.runtime.failure import diagnose_exit, diagnose_timeout, diagnose_unhealthy
+from servespec.runtime.health import Health, base_url, health_of, is_foreign, port_problem
+from servespec.runtime.health_watch import HealthWatch
+from servespec.runtime.launch import EngineProcess, Exit, LaunchCommand, secrets_of, start
 from servespec.runtime.run_rules import (
     EXIT_DONE,
     EXIT_DRIFT,
@@ -29,6 +30,7 @@ from servespec.runtime.run_rules import (
 
 _POLL_SECONDS = 0.25
 _SIGNAL_LAG_SECONDS = 0.2
+_STALL_SECONDS = 120.0
 # The keeper kills after the grace period; what lives longer hangs in the kernel.
 # The keeper then waits for it alone.
 _KILL_SECONDS = 30.0
@@ -51,6 +53,16 @@ class PhaseReached:
 
 
 @dataclass(frozen=True, slots=True)
+class Stalled:
+    """The log has not grown for ``quiet_seconds`` while the engine starts; told once for each silence."""
+
+    phase: Phase
+    last_line: str
+    quiet_seconds: float
+    after_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Ready:
     """The server answers and what it captured was checked."""
 
@@ -66,7 +78,7 @@ class Stopping:
     because: str
 
 
-Event = Started | PhaseReached | Ready | Stopping
+Event = Started | PhaseReached | Stalled | Ready | Stopping
 OnEvent = Callable[[Event], None]
 # Compares what was captured with the plan; an error among its findings means that the server must not serve.
 Verify = Callable[[], tuple[Diagnostic, ...]]
@@ -142,6 +154,7 @@ class _Run:
     on_event: OnEvent
     began: float = field(default_factory=time.monotonic)
     ready_seconds: float | None = None
+    stalled_since: float | None = None
 
     def live(self, ready_timeout_seconds: float, verify: Verify | None, task: Task | None) -> Outcome:
         self.on_event(Started(self.engine.pid, self.command.log_path))
@@ -155,14 +168,14 @@ class _Run:
         return self._until_healthy(timeout_seconds) or self._verified(verify)
 
     def _until_healthy(self, timeout_seconds: float) -> _End | None:
-        tail = LogTail(self.command.log_path)
-        while not is_healthy(self.command):
+        tail = LogTail(self.command.log_path, secrets_of(self.command.env, self.command.argv))
+        while (health := health_of(self.command)) is not Health.OK:
             if end := self._pause():
                 return end
-            self._tell_phase(tail)
+            self._tell_progress(tail)
             if self._elapsed() > timeout_seconds:
-                return _failed(diagnose_timeout(self.command, tail.phase, timeout_seconds))
-        self._tell_phase(tail)
+                return _failed(diagnose_timeout(self.command, tail, health, timeout_seconds))
+        self._tell_progress(tail)
         return _failed(_foreign(self.command)) if is_foreign(self.command, self.engine.keeper.pid) else None
 
     def _verified(self, verify: Verify | None) -> _End | None:
@@ -180,10 +193,17 @@ class _Run:
         work = executor.submit(task, base_url(self.command)) if task else None
         # The thread is not waited for: the end of the engine ends its request.
         executor.shutdown(wait=False)
-        while work is None or not work.done():
-            if end := self._pause():
-                return end
+        with HealthWatch(self.command) as watch:
+            while work is None or not work.done():
+                if end := self._pause() or self._unhealthy(watch):
+                    return end
         return _task_end(work)
+
+    def _unhealthy(self, watch: HealthWatch) -> _End | None:
+        failing = None if self.command.headless else watch.failing()
+        if failing is None:
+            return None
+        return _failed(diagnose_unhealthy(self.command, failing.health, failing.for_seconds))
 
     def _pause(self) -> _End | None:
         """Sleeps a little; the end of the run when a signal has come or the engine is gone."""
@@ -204,13 +224,16 @@ class _Run:
             self.signals.forget_wakeups()
 
     def _diagnose(self, ended: Exit) -> Diagnostic:
-        was_ready = self.ready_seconds is not None or self.command.headless
-        return diagnose_exit(self.command, ended, was_ready=was_ready)
+        ready_seconds = 0.0 if self.command.headless else self.ready_seconds
+        return diagnose_exit(self.command, ended, None if ready_seconds is None else self._elapsed() - ready_seconds)
 
-    def _tell_phase(self, tail: LogTail) -> None:
+    def _tell_progress(self, tail: LogTail) -> None:
         before = tail.phase
         if tail.advance() is not before:
             self.on_event(PhaseReached(tail.phase, self._elapsed()))
+        if tail.quiet_seconds() >= _STALL_SECONDS and self.stalled_since != tail.grew_at:
+            self.stalled_since = tail.grew_at
+            self.on_event(Stalled(tail.phase, tail.last_line, tail.quiet_seconds(), self._elapsed()))
 
     def _elapsed(self) -> float:
         return time.monotonic() - self.began

@@ -6,7 +6,8 @@ A remark is an HTML comment above the block, one of:
 - ``file: NAME``: the block is the file of that name in the folder where the page's commands run;
 - ``same as: PATH``: the block stands in that file of the repository too;
 - ``output not shown``: only the exit code counts; ``exit code: N``: the commands end with N;
-- ``refused: CODE``: a spec that is refused with that error.
+- ``refused: CODE``: a spec that is refused with that error;
+- ``engine: SCENARIO``: what `serve` says on stderr with an engine that fails as ``test_failures.py`` tells it to.
 """
 
 import re
@@ -24,7 +25,7 @@ HAND_WRITTEN = tuple(
     )
 )
 
-REMARKS = ("not run", "file", "same as", "output not shown", "exit code", "refused")
+REMARKS = ("not run", "file", "same as", "output not shown", "exit code", "refused", "engine")
 _REMARK = re.compile(r"<!-- (?P<name>[a-z ]+?)(?:: (?P<text>.*))? -->")
 _FENCE = "```"
 

@@ -75,7 +75,9 @@ def test_what_is_shown_twice_is_the_same(block: Block) -> None:
     assert block.text in other
 
 
-@pytest.mark.parametrize("block", [one for one in CONSOLE if one.remark("not run") is None], ids=str)
+@pytest.mark.parametrize(
+    "block", [one for one in CONSOLE if not (one.remark("not run") or one.remark("engine"))], ids=str
+)
 def test_commands_print_what_is_shown(block: Block, folder: Path) -> None:
     for other in blocks(block.page):
         if name := other.remark("file"):

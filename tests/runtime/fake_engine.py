@@ -27,9 +27,11 @@ SLEEPER = "import signal, time; [signal.signal(s, signal.SIG_IGN) for s in %r]; 
 
 class Handler(http.server.BaseHTTPRequestHandler):
     health = 200
+    deaf = False
 
     def do_GET(self) -> None:
         if self.path == "/health":
+            time.sleep(600 if self.deaf else 0)
             self.answer(self.health, {})
         else:
             self.answer(200, {"data": [{"id": "fake-model"}]})
@@ -79,6 +81,12 @@ def fail(args: argparse.Namespace, stage: str) -> None:
         time.sleep(600)
 
 
+def sicken(args: argparse.Namespace) -> None:
+    for line in args.say:
+        print(line, flush=True)
+    Handler.health = 503
+
+
 def flood(total_bytes: int) -> None:
     line = b"INFO [flood.py:1] " + b"x" * 100_000 + b"\n"
     for _ in range(total_bytes // len(line)):
@@ -94,10 +102,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--crash-at", choices=[*STAGES, "ready"])
     parser.add_argument("--hang-at", choices=STAGES)
     parser.add_argument("--say", action="append", default=[], help="printed before a crash or a hang")
+    parser.add_argument("--log", action="append", default=[], help="printed at the beginning")
     parser.add_argument("--exit-code", type=int, default=1)
     parser.add_argument("--by-signal", type=int)
     parser.add_argument("--ready-seconds", type=float, default=0.2, help="from ready to a crash at ready")
     parser.add_argument("--health", type=int, default=200)
+    parser.add_argument("--sick-seconds", type=float, help="from ready to an engine that dies under its server")
+    parser.add_argument("--deaf", action="store_true", help="take connections and never answer /health")
     parser.add_argument("--flood-bytes", type=int, default=0)
     parser.add_argument("--ignore-sigterm", action="store_true")
     parser.add_argument("--family", action="store_true", help="leave children, one in a session of its own")
@@ -118,6 +129,8 @@ def main() -> None:
         spawn(args.pids, own_session=False, ignoring=ignoring)
         spawn(args.pids, own_session=True, ignoring=ignoring)
     flood(args.flood_bytes)
+    for line in args.log:
+        print(line, flush=True)
     for stage, line in STAGES.items():
         print(line, flush=True)
         time.sleep(args.stage_seconds)
@@ -125,9 +138,12 @@ def main() -> None:
     if args.port is None:
         time.sleep(600)
     Handler.health = args.health
+    Handler.deaf = args.deaf
     server = http.server.ThreadingHTTPServer((args.host, args.port), Handler)
     if args.crash_at == "ready":
         threading.Timer(args.ready_seconds, fail, (args, "ready")).start()
+    if args.sick_seconds is not None:
+        threading.Timer(args.sick_seconds, sicken, (args,)).start()
     server.serve_forever()
 
 

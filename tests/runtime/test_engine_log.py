@@ -52,6 +52,8 @@ def test_wrapper_is_said_when_nothing_else_is() -> None:
             Cause.MEMORY,
         ),
         ("ValueError: No available memory for the cache blocks. Try increasing", Cause.MEMORY),
+        ("MemoryError", Cause.HOST_MEMORY),
+        ("OSError: [Errno 12] Cannot allocate memory", Cause.HOST_MEMORY),
         (
             "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'x': '/tmp/none'.",
             Cause.MODEL,
@@ -72,6 +74,72 @@ def test_causes(line: str, cause: Cause | None) -> None:
     telling = telling_of(f"INFO before\n{line}\nafter\n")
     assert telling.cause == cause
     assert line.endswith(telling.lines[0])
+
+
+DIED = (
+    "(EngineCore pid=9) ERROR 11-30 02:37:28 [m.py:380] Worker proc VllmWorker-{rank} died unexpectedly "
+    "(exit code: {code}), shutting down executor."
+)
+ONE_RANK_OF_TWO = """\
+(Worker_TP1 pid=11) ERROR 11-30 02:37:27 [multiproc_executor.py:1057] WorkerProc failed to start.
+(Worker_TP1 pid=11) ERROR 11-30 02:37:27 [multiproc_executor.py:1057] ValueError: a weight is missing
+(Worker_TP0 pid=10) ERROR 11-30 02:37:28 [multiproc_executor.py:1057] torch.distributed.DistBackendError: NCCL error
+(EngineCore pid=9) ERROR 11-30 02:37:28 [core.py:1584] Exception: WorkerProc initialization failed due to an exception
+RuntimeError: Engine core initialization failed. See root cause above. Failed core proc(s): {'EngineCore': 1}
+"""
+
+
+def test_a_line_that_two_processes_print_is_told_once() -> None:
+    text = "(EngineCore pid=9) ERROR 11-30 02:37:27 [core.py:1] KeyError: 'a'\nKeyError: 'a'\n"
+    assert telling_of(text) == Telling(None, ("KeyError: 'a'",))
+
+
+def test_the_rank_that_failed_first_is_named() -> None:
+    assert telling_of(ONE_RANK_OF_TWO) == Telling(None, ("Worker_TP1: ValueError: a weight is missing",))
+
+
+def test_the_cause_of_a_rank_is_found_with_its_name() -> None:
+    text = ONE_RANK_OF_TWO.replace("ValueError: a weight is missing", "torch.OutOfMemoryError: CUDA out of memory.")
+    assert telling_of(text) == Telling(Cause.MEMORY, ("Worker_TP1: torch.OutOfMemoryError: CUDA out of memory.",))
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "said"),
+    [
+        (
+            DIED.format(rank=1, code=-9),
+            Cause.HOST_MEMORY,
+            "Worker proc VllmWorker-1 died unexpectedly (exit code: -9), shutting down executor.",
+        ),
+        (
+            DIED.format(rank=0, code=None),
+            Cause.SILENT_DEATH,
+            "Worker proc VllmWorker-0 died unexpectedly (exit code: None), shutting down executor.",
+        ),
+        (
+            "(APIServer pid=7) WARNING 11-30 02:37:28 [c.py:1] [shutdown] MPClient: engine core exited unexpectedly; x",
+            Cause.SILENT_DEATH,
+            "engine core exited unexpectedly; x",
+        ),
+    ],
+)
+def test_a_silent_death_is_the_root_where_nothing_else_is_said(line: str, cause: Cause | None, said: str) -> None:
+    after = "(EngineCore pid=9) ERROR 11-30 02:37:28 [core.py:1586] RuntimeError: Executor failed."
+    assert telling_of(f"{line}\n{after}\n") == Telling(cause, (said,))
+    error = "(EngineCore pid=9) ERROR 11-30 02:37:27 [core.py:1586] KeyError: 'root'"
+    assert telling_of(f"{error}\n{line}\n").lines[0] == (said if cause is Cause.HOST_MEMORY else "KeyError: 'root'")
+
+
+def test_the_tail_knows_the_last_line_and_since_when_nothing_came(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("first\nbar:  1%\rbar:  2%\r\n\n")
+    tail = LogTail(log)
+    tail.grew_at -= 100
+    tail.advance()
+    assert (tail.last_line, tail.quiet_seconds() < 5) == ("bar:  2%", True)
+    tail.grew_at -= 100
+    tail.advance()
+    assert tail.quiet_seconds() > 99
 
 
 def test_known_cause_wins_over_what_failed_because_of_it() -> None:

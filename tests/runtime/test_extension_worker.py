@@ -10,6 +10,7 @@ import pytest
 
 from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
 from servespec.compiler.lower import EXTENSION_CLASS
+from servespec.runtime.extension.failure import PHASES
 from servespec.runtime.extension.install import PlanMismatchError
 from servespec.runtime.extension.split_rule import widest_full_tokens
 from servespec.runtime.extension.worker import PlannedGraphs, check_engine, hand_off_of
@@ -90,6 +91,8 @@ class Manager:
     def _init_candidates(self) -> None:
         raise AssertionError("the engine's own method ran")
 
+    def capture(self) -> None: ...
+
 
 class Descriptor:
     uniform_token_count, max_query_len, num_active_loras, num_ubatches = 1, None, 0, 1
@@ -120,7 +123,7 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     switches: list[bool] = []
     wrapper = SimpleNamespace(concrete_cudagraph_entries={Descriptor(8): SimpleNamespace(cudagraph=object())})
     modules = {
-        "torch": {},
+        "torch": {"accelerator": SimpleNamespace(get_memory_info=lambda: (1, 2))},
         "vllm.distributed.parallel_state": {"get_world_group": lambda: SimpleNamespace(world_size=1)},
         "vllm.config.compilation": {"CUDAGraphMode": SimpleNamespace(FULL=2, PIECEWISE=1)},
         "vllm.v1.worker.gpu.cudagraph_utils": {
@@ -137,7 +140,8 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("SERVESPEC_RECORD_FOLDER", str(tmp_path))
     config = SimpleNamespace(additional_config=handed(), parallel_config=SimpleNamespace(data_parallel_rank=1))
-    return SimpleNamespace(vllm_config=config, model_runner=Runner(), rank=0, switches=switches)
+    calls = {name: lambda: None for name in PHASES}
+    return SimpleNamespace(vllm_config=config, model_runner=Runner(), rank=0, switches=switches, **calls)
 
 
 needs_engine = pytest.mark.skipif(engine_root("0.33.0") is None, reason="needs the engine's source")
@@ -232,3 +236,16 @@ def test_ranks_with_different_plans_capture_nothing(worker: SimpleNamespace, mon
 
     with pytest.raises(PlanMismatchError, match="2 different plans"):
         PlannedGraphs.init_worker_extension(worker)
+
+
+@needs_engine
+def test_a_failed_start_leaves_a_record(worker: SimpleNamespace, tmp_path: Path) -> None:
+    def fail() -> None:
+        raise ValueError("no such weight")
+
+    worker.load_model = fail
+    PlannedGraphs.init_worker_extension(worker)
+
+    with pytest.raises(ValueError, match="no such weight"):
+        worker.load_model()
+    assert json.loads((tmp_path / "failed-1-0.json").read_text())["message"] == "no such weight"

@@ -1,9 +1,12 @@
 """The life of an engine, seen from outside: events, exit codes, findings, and that nothing is left."""
 
 import os
+import re
 import signal
+import socket
 import stat
 import threading
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -11,11 +14,12 @@ from typing import Any
 import pytest
 
 from servespec.diagnostics import Diagnostic, Place
+from servespec.runtime import health, health_watch, supervise
 from servespec.runtime.ask import ask
 from servespec.runtime.engine_log import Phase
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.run_rules import ARGUMENTS_REFUSED, STOPPED_BY_FORCE
-from servespec.runtime.supervise import Event, Outcome, PhaseReached, Ready, Started, Stopping, serve
+from servespec.runtime.supervise import Event, Outcome, PhaseReached, Ready, Stalled, Started, Stopping, serve
 
 # A hang is a failure to report soon, not after the suite's own limit.
 pytestmark = pytest.mark.timeout(60)
@@ -175,12 +179,63 @@ def test_timeout_names_the_last_phase_and_the_last_error(fake: Any) -> None:
     command = fake.command("--hang-at", "capturing", "--say", "ERROR 01-01 00:00:00 [x.py:1] ValueError: stuck")
     outcome, _ = run(command, ready_timeout_seconds=0.6)
     assert (outcome.exit_code, codes(outcome), fake.alive()) == (5, ["L008"], [])
-    assert "`0.6` seconds; it had come to `capturing graphs`: ValueError: stuck" in outcome.diagnostics[0].message
+    message = outcome.diagnostics[0].message
+    assert "`0.6` seconds; it had come to `capturing graphs`, GET /health is refused, and its log last grew" in message
+    assert "seconds ago: ValueError: stuck (log: " in message
+    (last,) = outcome.diagnostics[0].related
+    assert last.message == "the log's last line: ERROR 01-01 00:00:00 [x.py:1] ValueError: stuck"
 
 
-def test_health_that_never_comes_is_a_timeout(fake: Any) -> None:
-    outcome, _ = run(fake.command("--health", "503"), ready_timeout_seconds=0.6)
+def test_a_silence_is_told_once_and_stops_nothing(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "_STALL_SECONDS", 0.4)
+    outcome, events = run(fake.command("--hang-at", "capturing"), ready_timeout_seconds=2.0)
+    (stalled,) = [e for e in events if isinstance(e, Stalled)]
+    assert (stalled.phase, stalled.last_line) == (Phase.CAPTURING, "Capturing CUDA graphs (FULL):  50%")
+    assert 0.4 <= stalled.quiet_seconds < 1.5
+    assert codes(outcome) == ["L008"]
+
+
+def test_a_log_that_grows_is_no_silence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "_STALL_SECONDS", 1.0)
+    _, events = run(fake.command("--stage-seconds", "0.4"), task=nothing)
+    assert not any(isinstance(e, Stalled) for e in events)
+
+
+@pytest.mark.parametrize(("status", "said"), [(503, "answers with a server error"), (429, "answers, but not with 200")])
+def test_health_that_never_comes_is_a_timeout(fake: Any, status: int, said: str) -> None:
+    outcome, _ = run(fake.command("--health", str(status)), ready_timeout_seconds=0.6)
     assert (outcome.exit_code, codes(outcome)) == (5, ["L008"])
+    assert f"GET /health {said}" in outcome.diagnostics[0].message
+
+
+def test_a_port_that_is_bound_and_never_answers_is_a_timeout(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "_PROBE_SECONDS", 0.2)
+    outcome, _ = run(fake.command("--deaf"), ready_timeout_seconds=1.0)
+    assert (outcome.exit_code, codes(outcome), fake.alive()) == (5, ["L008"], [])
+    assert "GET /health gets no answer in time" in outcome.diagnostics[0].message
+
+
+def test_a_port_that_is_taken_after_our_check_is_told(fake: Any) -> None:
+    """By a process that answers nothing: the engine's own bind fails."""
+    thief = socket.socket()
+
+    def take_port(event: Event) -> None:
+        if isinstance(event, Started):
+            thief.bind(("127.0.0.1", fake.port))
+            thief.listen()
+
+    with thief:
+        outcome, _ = run(fake.command("--stage-seconds", "0.1"), on_event=take_port)
+    assert (outcome.exit_code, codes(outcome), fake.alive()) == (5, ["L001"], [])
+    assert "OSError: [Errno 98] Address already in use" in outcome.diagnostics[0].message
+
+
+def test_an_error_in_the_log_stops_nothing(fake: Any) -> None:
+    command = fake.command("--log", "(EngineCore pid=9) ERROR 01-01 00:00:00 [x.py:1] ImportError: optional")
+    outcome, events = run(command, task=nothing)
+    assert (outcome.exit_code, outcome.diagnostics) == (0, ())
+    assert "ImportError: optional" in outcome.log_path.read_text()
+    assert any(isinstance(e, Ready) for e in events)
 
 
 def test_absent_engine(fake: Any) -> None:
@@ -210,6 +265,14 @@ def test_secrets_of_the_command_are_in_no_message(fake: Any) -> None:
     assert "ValueError: bad key *** and ***" in outcome.diagnostics[0].message
 
 
+def test_nor_are_they_in_what_is_told_of_a_silence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervise, "_STALL_SECONDS", 0.3)
+    command = fake.command("--hang-at", "loading", "--say", "token hidden-token", env={"HF_TOKEN": "hidden-token"})
+    outcome, events = run(command, ready_timeout_seconds=1.0)
+    assert [e.last_line for e in events if isinstance(e, Stalled)] == ["token ***"]
+    assert [one.message for one in outcome.diagnostics[0].related] == ["the log's last line: token ***"]
+
+
 # Failures after ready
 
 
@@ -217,7 +280,37 @@ def test_death_after_ready(fake: Any) -> None:
     outcome, events = run(fake.command("--crash-at", "ready", "--exit-code", "3", "--family", "--ready-seconds", "0.5"))
     assert (outcome.exit_code, codes(outcome), fake.alive()) == (7, ["L009"], [])
     assert isinstance(events[-1], Ready)
-    assert "exited with code `3` after it was ready" in outcome.diagnostics[0].message
+    message = outcome.diagnostics[0].message
+    assert re.search(r"exited with code `3` after it had served for \d seconds \(log", message), message
+
+
+def test_a_kill_after_ready_is_told_with_its_signal(fake: Any) -> None:
+    outcome, _ = run(fake.command("--crash-at", "ready", "--by-signal", "9", "--ready-seconds", "0.6"))
+    assert (outcome.exit_code, codes(outcome)) == (7, ["L009"])
+    assert "was ended by `SIGKILL` after it had served for" in outcome.diagnostics[0].message
+    assert "dmesg" in outcome.diagnostics[0].help
+
+
+def test_a_server_that_outlives_its_engine_is_stopped(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_watch, "_EVERY_SECONDS", 0.1)
+    line = "(APIServer pid=7) WARNING 01-01 00:00:00 [c.py:1] MPClient: engine core exited unexpectedly; cleanup"
+    outcome, events = run(fake.command("--sick-seconds", "0.8", "--family", "--say", line))
+    assert (outcome.exit_code, codes(outcome), fake.alive()) == (7, ["L018"], [])
+    assert "answers with a server error for" in outcome.diagnostics[0].message
+    assert ": engine core exited unexpectedly; cleanup (log" in outcome.diagnostics[0].message
+    assert [type(e) for e in events[-2:]] == [Ready, Stopping]
+
+
+def test_a_server_that_outlives_its_engine_is_stopped_under_a_task(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_watch, "_EVERY_SECONDS", 0.1)
+    outcome, _ = run(fake.command("--sick-seconds", "0.8"), task=lambda url: print(ask(url, "hang")))
+    assert (outcome.exit_code, codes(outcome)) == (7, ["L018"])
+
+
+def test_a_well_server_is_left_alone(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health_watch, "_EVERY_SECONDS", 0.05)
+    outcome, _ = run(fake.command(), task=lambda _: time.sleep(1.5))
+    assert (outcome.exit_code, outcome.diagnostics) == (0, ())
 
 
 def test_clean_end_that_nobody_asked_for_is_a_death(fake: Any) -> None:

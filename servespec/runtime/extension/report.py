@@ -7,7 +7,7 @@ wrappers are listed by the sizes that they hold, which is one list for each mode
 import json
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,17 +22,20 @@ def report_name(data_parallel_rank: int, rank: int) -> str:
 
 
 def write_report(worker: Any, sha256: str, seconds: float, graph_bytes: int) -> None:
-    """Leaves this worker's report in the folder of the variable; nothing where it names none."""
+    """Leaves this worker's report of what it captured."""
+    write_record(worker, report_name, report_of(worker.model_runner, sha256, seconds, graph_bytes))
+
+
+def write_record(worker: Any, name: Callable[[int, int], str], record: Mapping[str, Any]) -> None:
+    """A file of this worker's in the folder of the variable, whole or not at all; nothing where it names none."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         return
-    parallel = worker.vllm_config.parallel_config
-    path = Path(folder) / report_name(parallel.data_parallel_rank, worker.rank)
-    text = json.dumps(report_of(worker.model_runner, sha256, seconds, graph_bytes), indent=1) + "\n"
+    path = Path(folder) / name(worker.vllm_config.parallel_config.data_parallel_rank, worker.rank)
     written = path.with_suffix(".part")
     descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
+        file.write(json.dumps(record, indent=1) + "\n")
     written.rename(path)
 
 
