@@ -9,20 +9,24 @@ from pathlib import Path
 
 from servespec.compiler.engine import Engine
 from servespec.compiler.json_text import json_text
-from servespec.compiler.lower import Lowering
+from servespec.compiler.lower import Lowered, Lowering, Statistics
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Severity, SpecError
 from servespec.runtime.capture_log import log_findings
 from servespec.runtime.capture_report import remove_reports, report_findings
 from servespec.runtime.config_rules import R010
+from servespec.runtime.dispatch_counts import remove_counts
+from servespec.runtime.dispatch_logger import KEEP_VARIABLE
 from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.installed_engine import InstalledEngine, find_installed_engine
 from servespec.runtime.launch import LaunchCommand
+from servespec.runtime.private_file import write_private
 from servespec.runtime.probe import hardware_problem
 from servespec.runtime.spec_file import base_folder
 from servespec.runtime.supervise import OnEvent, Outcome, Task, serve
 
 _STATE_FOLDER = Path("servespec")
+_PLUGIN_FOLDER = Path(__file__).with_name("engine_plugin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +50,7 @@ def serving_of(plan: Plan, folder: Path | None) -> Serving:
     where = folder or _new_folder(spec.model.id)
     command = LaunchCommand(
         argv=program_path(plan.lowered.argv),
-        env={**plan.lowered.env, **_record_variable(plan, where)},
+        env={**plan.lowered.env, FOLDER_VARIABLE: str(where.absolute()), **_plugin_variables(plan.lowered)},
         host=spec.serve.host,
         port=spec.serve.port,
         log_path=(where / "engine.log").absolute(),
@@ -55,8 +59,15 @@ def serving_of(plan: Plan, folder: Path | None) -> Serving:
     return Serving(command=command, folder=where, ready_timeout_seconds=float(spec.serve.ready_timeout_seconds))
 
 
-def _record_variable(plan: Plan, folder: Path) -> dict[str, str]:
-    return {FOLDER_VARIABLE: str(folder.absolute())} if plan.lowered.lowering is Lowering.EXTENSION else {}
+def _plugin_variables(lowered: Lowered) -> dict[str, str]:
+    """What makes the engine find the plug-in that counts its steps; nothing where it has no statistics to count."""
+    if lowered.statistics is Statistics.OFF:
+        return {}
+    given = lowered.env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    # An empty entry would be the current folder.
+    search_path = [str(_PLUGIN_FOLDER), *filter(None, [given])]
+    keeps = {KEEP_VARIABLE: "1"} if lowered.statistics is Statistics.SPEC else {}
+    return {"PYTHONPATH": os.pathsep.join(search_path), **keeps}
 
 
 def _problems(plan: Plan) -> Sequence[Diagnostic]:
@@ -105,7 +116,8 @@ def run(
 
     serving.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     remove_reports(serving.folder)
-    _write_private(serving.folder / "plan.json", json_text(plan.to_json()))
+    remove_counts(serving.folder)
+    write_private(serving.folder / "plan.json", json_text(plan.to_json()))
     return serve(
         serving.command,
         ready_timeout_seconds=serving.ready_timeout_seconds,
@@ -141,9 +153,3 @@ def _new_folder(model: str) -> Path:
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     name = "".join(one if one.isalnum() or one in "-._" else "-" for one in Path(model).name) or "model"
     return state / _STATE_FOLDER / f"{time.strftime('%Y%m%dT%H%M%S')}-{name}-{os.getpid()}"
-
-
-def _write_private(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from servespec.runtime.private_file import write_private
+
 FOLDER_VARIABLE: Final = "SERVESPEC_RECORD_FOLDER"
 """Where each worker leaves its report; a variable, because the engine's settings are the key of its compile cache."""
 
@@ -27,11 +29,7 @@ def write_report(worker: Any, sha256: str, seconds: float, graph_bytes: int) -> 
     parallel = worker.vllm_config.parallel_config
     path = Path(folder) / report_name(parallel.data_parallel_rank, worker.rank)
     text = json.dumps(report_of(worker.model_runner, sha256, seconds, graph_bytes), indent=1) + "\n"
-    written = path.with_suffix(".part")
-    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    written.rename(path)
+    write_private(path, text)
 
 
 def report_of(runner: Any, sha256: str, seconds: float, graph_bytes: int) -> dict[str, Any]:
