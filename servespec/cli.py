@@ -51,6 +51,7 @@ class OnDrift(StrEnum):
 class SchemaName(StrEnum):
     spec = "spec"
     plan = "plan"
+    record = "record"
 
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A spec file, or - for standard input.")]
@@ -195,7 +196,9 @@ def serve(
     dry_run: Annotated[bool, typer.Option(help="Print the command line and environment, start nothing.")] = False,
     format: Annotated[PlanFormat, typer.Option(help="How a dry run is printed.")] = PlanFormat.text,  # noqa: A002
     ask: Annotated[str | None, typer.Option(metavar="QUESTION", help="Ask one question once ready, then stop.")] = None,
-    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the plan.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for the log, the plan and the record.")
+    ] = None,
     on_drift: Annotated[OnDrift, typer.Option(help="What to do when other graphs were captured.")] = OnDrift.fail,
     settings: Settings = None,
     allow_code: AllowCode = False,
@@ -260,10 +263,11 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
 def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) -> None:
     """Print a published JSON Schema (draft 2020-12)."""
     from servespec.compiler.plan import PLAN_SCHEMA
+    from servespec.compiler.record_schema import RECORD_SCHEMA
     from servespec.compiler.spec_schema import spec_schema
 
-    document = PLAN_SCHEMA if name is SchemaName.plan else spec_schema()
-    typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
+    documents = {SchemaName.plan: PLAN_SCHEMA, SchemaName.record: RECORD_SCHEMA}
+    typer.echo(json.dumps(documents.get(name) or spec_schema(), indent=1, ensure_ascii=False))
 
 
 @app.command(context_settings={"ignore_unknown_options": True})

@@ -1,25 +1,56 @@
 """What `serve` says while it works, one line an event."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from servespec.compiler.lower import Statistics
 from servespec.compiler.plan import Plan
-from servespec.runtime.capture_log import verdict
-from servespec.runtime.supervise import Event, PhaseReached, Ready, Started, Stopping
+from servespec.runtime.capture import Capture, Evidence
+from servespec.runtime.serving import Checked, LaunchEvent
+from servespec.runtime.supervise import PhaseReached, Ready, Started, Stopping
+
+_GIB_BYTES = 1 << 30
 
 
-def event_line(event: Event, plan: Plan) -> str:
+def event_line(event: LaunchEvent, plan: Plan) -> str:
     match event:
         case Started(pid=pid, log_path=log_path):
             return f"started the engine (process {pid}); its log is {log_path}"
         case PhaseReached(phase=phase, after_seconds=seconds):
             return f"{seconds:6.0f} s  {phase}"
-        case Ready(base_url=url, after_seconds=seconds, findings=findings):
-            said = "; ".join(finding.message for finding in findings) or verdict(plan)
-            return f"{seconds:6.0f} s  {said}\n{seconds:6.0f} s  ready at {url}"
+        case Checked(capture=capture):
+            return capture_line(capture, plan)
+        case Ready(base_url=url, after_seconds=seconds):
+            return f"{seconds:6.0f} s  ready at {url}"
         case Stopping(because=because):
             return f"stopping: {because}"
+
+
+def capture_line(capture: Capture, plan: Plan) -> str:
+    """One line: as planned, with what it took, or how it differs."""
+    if capture.findings:
+        return "; ".join(finding.message for finding in capture.findings)
+    if not plan.graphs.shapes:
+        return "no graphs were planned"
+    return f"captured as planned{_BY[capture.evidence]}: {', '.join(_extent(capture, plan))}"
+
+
+_BY: Mapping[Evidence, str] = {Evidence.WORKERS: "", Evidence.LOG: ", by the counts in the log"}
+
+
+def _extent(capture: Capture, plan: Plan) -> Iterator[str]:
+    """Runners, graphs, and the memory and time of the rank that took most of each."""
+    ranks = capture.ranks
+    where = f" on {_counted(len(ranks), 'rank')}" if capture.evidence is Evidence.WORKERS else ""
+    yield _counted(len(plan.graphs.rows), "runner")
+    yield _counted(len(plan.graphs.shapes), "graph") + where
+    if ranks:
+        yield f"{max(rank.graph_bytes for rank in ranks) / _GIB_BYTES:.1f} GiB"
+        yield f"{max(rank.capture_seconds for rank in ranks):.0f} s"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 _MODES: Mapping[str, str] = {"FULL": "FULL", "PIECEWISE": "PIECEWISE", "NONE": "eager"}

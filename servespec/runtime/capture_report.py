@@ -8,14 +8,17 @@ from typing import Any
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.hand_off import manager_class
 from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of, own_shapes
-from servespec.compiler.graphs.shape import Shape
+from servespec.compiler.graphs.shape import Row, Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
+from servespec.runtime.capture import Capture, Evidence, RankCapture, RowCapture, Verdict
 from servespec.runtime.extension.report import report_name
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN
 
 Json = dict[str, Any]
 Graph = tuple[int, ...]
+Rank = tuple[int, int]
+"""Data-parallel rank, and rank within the replica."""
 
 _HELP = "compare the engine's version with the plan's, and report this with the folder of the launch"
 _SHOWN = 4
@@ -27,25 +30,75 @@ def remove_reports(folder: Path) -> None:
         path.unlink()
 
 
-def report_findings(plan: Plan, folder: Path) -> tuple[Diagnostic, ...]:
-    """How what the workers captured differs from the plan; nothing where every rank captured the same."""
-    expected = _report_names(plan)
-    found = [folder / name for name in expected if (folder / name).is_file()]
-    differing = tuple(finding for path in found for finding in _differences(plan, path))
-    if len(found) < len(expected):
-        message = f"{len(expected) - len(found)} of {len(expected)} workers left no report of what they captured"
-        return (*differing, CAPTURE_UNSEEN.at(Place(str(folder)), message, "the plan could not be checked there"))
-    return differing
+def report_capture(plan: Plan, folder: Path) -> Capture:
+    """What the workers report that they captured."""
+    expected = _ranks(plan)
+    paths = {rank: folder / report_name(*rank) for rank in expected}
+    reports = {rank: _read(path) for rank, path in paths.items() if path.is_file()}
+    differing = [one for rank, report in reports.items() for one in _differences(plan, report, paths[rank])]
+    if len(reports) < len(expected):
+        message = f"{len(expected) - len(reports)} of {len(expected)} workers left no report of what they captured"
+        differing.append(CAPTURE_UNSEEN.at(Place(str(folder)), message, "the plan could not be checked there"))
+    return Capture(
+        evidence=Evidence.WORKERS,
+        rows=tuple(_row_capture(plan, row, list(reports.values())) for row in plan.graphs.rows),
+        ranks=tuple(_rank_capture(rank, report) for rank, report in reports.items()),
+        findings=tuple(differing),
+    )
 
 
-def _report_names(plan: Plan) -> list[str]:
+def _ranks(plan: Plan) -> list[Rank]:
     parallel = plan.resolution.request.spec.parallel
     ranks = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
-    return [report_name(replica, rank) for replica in range(parallel.data_parallel_size) for rank in range(ranks)]
+    return [(replica, rank) for replica in range(parallel.data_parallel_size) for rank in range(ranks)]
 
 
-def _differences(plan: Plan, path: Path) -> Iterator[Diagnostic]:
-    report = json.loads(path.read_text(encoding="utf-8"))
+def _read(path: Path) -> Json:
+    report: Json = json.loads(path.read_text(encoding="utf-8"))
+    return report
+
+
+def _rank_capture(rank: Rank, report: Json) -> RankCapture:
+    return RankCapture(
+        data_parallel_rank=rank[0],
+        rank=rank[1],
+        capture_seconds=report["capture_seconds"],
+        graph_bytes=report["graph_bytes"],
+    )
+
+
+def _row_capture(plan: Plan, row: Row, reports: Sequence[Json]) -> RowCapture:
+    """A rank without the row's manager, such as a pipeline stage without the drafter, holds None of it."""
+    manager = next(one for one in managers_of(plan.resolution.frame) if row.routine in (one.decode, one.mixed))
+    shapes = [shape for shape in own_shapes(manager, plan.graphs.shapes) if row.holds(shape)]
+    kind = manager_class(plan.resolution.frame, manager)
+    held = [_held(kind, manager, row, shapes, report) for report in reports]
+    seen = [one for one in held if one is not None]
+    if not seen:
+        return RowCapture(tuple(None for _ in held), Verdict.UNSEEN)
+    agrees = all(planned == captured for planned, captured in seen)
+    counts = tuple(None if one is None else len(one[1]) for one in held)
+    return RowCapture(counts, Verdict.AS_PLANNED if agrees else Verdict.DIFFERS)
+
+
+def _held(
+    kind: str, manager: Manager, row: Row, shapes: Sequence[Shape], report: Json
+) -> tuple[set[Graph], set[Graph]] | None:
+    """The graphs of one row that were planned, and those that a rank holds; None without its manager."""
+    one = next((m for m in report["managers"] if (m["class"], m["query_len"]) == (kind, manager.query_len)), None)
+    if one is None:
+        return None
+    if row.mode is CudaGraphMode.FULL:
+        key = (row.query_len or 0, row.draft_steps or 0)
+        return {_graph(shape) for shape in shapes}, {g for g in _graphs(one["full"]) if (g[2] or g[3], g[6]) == key}
+    if one["breakable"] is not None:
+        return {(shape.tokens,) for shape in shapes}, {(tokens,) for tokens in one["breakable"]}
+    planned: set[Graph] = {(shape.tokens, shape.active_loras) for shape in shapes}
+    pieces = [_graphs(piece["sizes"]) for piece in report["compiled_pieces"]]
+    return planned, max(pieces, key=lambda sizes: (sizes == planned, len(sizes & planned)), default=set())
+
+
+def _differences(plan: Plan, report: Json, path: Path) -> Iterator[Diagnostic]:
     for message in differences(plan.resolution.frame, plan.graphs.shapes, report):
         yield CAPTURE_DIFFERS.at(Place(str(path)), message, _HELP)
 

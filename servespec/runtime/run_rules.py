@@ -145,6 +145,13 @@ CAPTURE_UNSEEN = Rule(
     "The engine's log holds no progress of a capture, or a worker left no report of it, so it could not be held "
     "against the plan.",
 )
+RECORD_UNWRITABLE = Rule(
+    "L018",
+    "record-unwritable",
+    Severity.WARNING,
+    "the record of the launch cannot be written",
+    "The server serves and ends all the same; `record.json` in its folder is missing or of an earlier moment.",
+)
 
 RULES: Final = (
     PORT_TAKEN,
@@ -164,6 +171,7 @@ RULES: Final = (
     ADDRESS_UNUSABLE,
     CAPTURE_DIFFERS,
     CAPTURE_UNSEEN,
+    RECORD_UNWRITABLE,
 )
 
 _EXIT_CODES = MappingProxyType(

@@ -3,7 +3,7 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,22 +11,36 @@ from servespec.compiler.engine import Engine
 from servespec.compiler.json_text import json_text
 from servespec.compiler.lower import Lowered, Lowering, Statistics
 from servespec.compiler.plan import Plan
-from servespec.diagnostics import Diagnostic, Severity, SpecError
-from servespec.runtime.capture_log import log_findings
-from servespec.runtime.capture_report import remove_reports, report_findings
+from servespec.diagnostics import Diagnostic, Severity, SpecError, has_errors
+from servespec.runtime.capture import Capture
+from servespec.runtime.capture_log import log_capture
+from servespec.runtime.capture_report import remove_reports, report_capture
 from servespec.runtime.config_rules import R010
-from servespec.runtime.dispatch_counts import remove_counts
+from servespec.runtime.dispatch_counts import read_counts, remove_counts
 from servespec.runtime.dispatch_logger import KEEP_VARIABLE
+from servespec.runtime.engine_log import said_numbers
 from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.installed_engine import InstalledEngine, find_installed_engine
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.private_file import write_private
 from servespec.runtime.probe import hardware_problem
+from servespec.runtime.record import Measured, write_record
 from servespec.runtime.spec_file import base_folder
-from servespec.runtime.supervise import OnEvent, Outcome, Task, serve
+from servespec.runtime.supervise import Event, Outcome, Task, serve
 
 _STATE_FOLDER = Path("servespec")
 _PLUGIN_FOLDER = Path(__file__).with_name("engine_plugin")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The server answers, and what it captured was held against the plan."""
+
+    capture: Capture
+
+
+LaunchEvent = Event | Checked
+OnLaunchEvent = Callable[[LaunchEvent], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,35 +117,64 @@ def _difference(engine: Engine, installed: InstalledEngine) -> str | None:
 
 
 def run(
-    plan: Plan, serving: Serving, on_event: OnEvent, task: Task | None = None, *, fail_on_drift: bool = True
+    plan: Plan, serving: Serving, on_event: OnLaunchEvent, task: Task | None = None, *, fail_on_drift: bool = True
 ) -> Outcome:
     """Starts the engine, holds what it captured against the plan, and stays until it ends.
 
-    The plan lies beside the engine's log. With ``fail_on_drift`` a server that captured something else is stopped.
+    The plan and the record lie beside the engine's log.  With ``fail_on_drift`` a server that captured something else
+    is stopped.
     """
+    measured = Measured(started=time.time())
 
     def verify() -> tuple[Diagnostic, ...]:
-        found = _capture_findings(plan, serving)
-        return found if fail_on_drift else tuple(_as_warning(finding) for finding in found)
+        nonlocal measured
+        capture = _capture(plan, serving)
+        found = capture.findings if fail_on_drift else tuple(map(_as_warning, capture.findings))
+        ready = None if has_errors(found) else time.time()
+        measured = replace(measured, capture=capture, said=_said(serving), ready=ready, findings=found)
+        on_event(Checked(capture))
+        return (*found, *write_record(serving.folder, plan, measured))
 
-    serving.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    remove_reports(serving.folder)
-    remove_counts(serving.folder)
-    write_private(serving.folder / "plan.json", json_text(plan.to_json()))
-    return serve(
+    _prepare_folder(plan, serving.folder)
+    outcome = serve(
         serving.command,
         ready_timeout_seconds=serving.ready_timeout_seconds,
         on_event=on_event,
         verify=verify,
         task=task,
     )
+    return _recorded(plan, serving, measured, outcome)
 
 
-def _capture_findings(plan: Plan, serving: Serving) -> tuple[Diagnostic, ...]:
+def _prepare_folder(plan: Plan, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    remove_reports(folder)
+    remove_counts(folder)
+    write_private(folder / "plan.json", json_text(plan.to_json()))
+
+
+def _recorded(plan: Plan, serving: Serving, measured: Measured, outcome: Outcome) -> Outcome:
+    """The end of a launch, with what the record of it lacked until then."""
+    ended = replace(
+        measured,
+        ended=time.time(),
+        exit_code=outcome.exit_code,
+        counts=read_counts(serving.folder),
+        findings=tuple(dict.fromkeys((*measured.findings, *outcome.diagnostics))),
+    )
+    return replace(outcome, diagnostics=(*outcome.diagnostics, *write_record(serving.folder, plan, ended)))
+
+
+def _capture(plan: Plan, serving: Serving) -> Capture:
     """From the workers' own reports under the extension; else from the engine's log, which only counts."""
     if plan.lowered.lowering is Lowering.EXTENSION:
-        return report_findings(plan, serving.folder)
-    return log_findings(plan, serving.command.log_path)
+        return report_capture(plan, serving.folder)
+    return log_capture(plan, serving.command.log_path)
+
+
+def _said(serving: Serving) -> tuple[tuple[str, int], ...]:
+    log = serving.command.log_path.read_text(encoding="utf-8", errors="replace")
+    return tuple(said_numbers(log).items())
 
 
 def _as_warning(finding: Diagnostic) -> Diagnostic:

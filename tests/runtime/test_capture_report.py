@@ -11,7 +11,9 @@ from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.hand_off import manager_class
 from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.plan import Plan
-from servespec.runtime.capture_report import remove_reports, report_findings
+from servespec.render.serve_text import capture_line
+from servespec.runtime.capture import RowCapture, Verdict
+from servespec.runtime.capture_report import remove_reports, report_capture
 from tests.plans import Json, compiled, model_folder, spec_of
 from tests.strategies import EXTENSION
 
@@ -53,7 +55,8 @@ def report_of(plan: Plan) -> Json:
             }
         )
     pieces = [{"pieces": 3, "sizes": [list(one) for one in sizes]} for sizes in sorted(piece_lists)]
-    return {"format": 1, "sha256": "", "managers": managers, "compiled_pieces": pieces}
+    took = {"capture_seconds": 13.6, "graph_bytes": 2_254_857_830}
+    return {"format": 1, "sha256": "", **took, "managers": managers, "compiled_pieces": pieces}
 
 
 def left(folder: Path, report: Json, name: str = "captured-0-0.json") -> None:
@@ -61,7 +64,7 @@ def left(folder: Path, report: Json, name: str = "captured-0-0.json") -> None:
 
 
 def found(plan: Plan, folder: Path) -> list[tuple[str, str]]:
-    return [(finding.code, finding.message) for finding in report_findings(plan, folder)]
+    return [(finding.code, finding.message) for finding in report_capture(plan, folder).findings]
 
 
 def test_a_capture_as_planned_has_no_findings(tmp_path: Path) -> None:
@@ -69,6 +72,44 @@ def test_a_capture_as_planned_has_no_findings(tmp_path: Path) -> None:
     left(tmp_path, report_of(plan))
 
     assert found(plan, tmp_path) == []
+    capture = report_capture(plan, tmp_path)
+    rows = plan.graphs.rows
+    assert capture.rows == tuple(RowCapture((row.graphs,), Verdict.AS_PLANNED) for row in rows)
+    assert capture_line(capture, plan) == (
+        f"captured as planned: {len(rows)} runners, {len(plan.graphs.shapes)} graphs on 1 rank, 2.1 GiB, 14 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "routine", "fewer"),
+    [("without_a_full_graph", "uniform_decode", 1), ("with_a_full_graph_more", "later_steps", -1)],
+)
+def test_the_row_that_differs_is_named_with_its_number(change: str, routine: str, fewer: int, tmp_path: Path) -> None:
+    plan = plan_of()
+    report = report_of(plan)
+    globals()[change](report)
+    left(tmp_path, report)
+
+    rows = zip(plan.graphs.rows, report_capture(plan, tmp_path).rows, strict=True)
+
+    assert [
+        (row.routine, row.graphs - (captured.graphs[0] or 0))
+        for row, captured in rows
+        if captured.verdict != "as_planned"
+    ] == [(routine, fewer)]
+
+
+def test_a_rank_without_the_drafter_holds_none_of_its_rows(tmp_path: Path) -> None:
+    plan = plan_of()
+    report = report_of(plan)
+    report["managers"] = report["managers"][:1]
+    left(tmp_path, report)
+
+    rows = zip(plan.graphs.rows, report_capture(plan, tmp_path).rows, strict=True)
+
+    drafter = [captured for row, captured in rows if row.runner == "drafter"]
+    assert drafter == [RowCapture((None,), Verdict.UNSEEN)] * len(drafter)
+    assert len(drafter) == 3
 
 
 def without_a_full_graph(report: Json) -> None:
