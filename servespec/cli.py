@@ -252,8 +252,9 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
         task if question is not None else None,
         fail_on_drift=on_drift is OnDrift.fail,
     )
-    counts = [to_json(count) for count in read_counts(serving.folder)]
-    typer.echo(dispatch_table(counts, made.lowered.statistics), err=True, nl=False)
+    if outcome.ready_seconds is not None:
+        counts = [to_json(count) for count in read_counts(serving.folder)]
+        typer.echo(dispatch_table(counts, made.lowered.statistics), err=True, nl=False)
     if outcome.diagnostics:
         _print_findings(list(outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
     return outcome.exit_code

@@ -38,7 +38,7 @@ _RANK = _object(
 _DISPATCHED = _object(
     {
         "engine": _COUNT,
-        "mode": {"enum": ["FULL", "PIECEWISE", "NONE"]},
+        "mode": {"type": "string", "description": "FULL, PIECEWISE, or NONE for eager."},
         "steps": _COUNT,
         "unpadded_tokens": _COUNT,
         "padding_tokens": _COUNT,
@@ -60,6 +60,10 @@ _MEASURED = _object(
         "verdict": _VERDICT,
         "evidence": {"enum": ["workers", "log", None]},
         "ranks": {"type": "array", "items": _RANK},
+        "graphs_at_exit": {
+            "description": "Whether the workers held the same graphs at their end; null while they serve.",
+            "enum": ["same", "changed", "unseen", None],
+        },
         "engine_said": {
             "description": "What the engine's log says; bytes are as round as the GiB that it prints.",
             **_object({key: {"type": "integer"} for key in _SAID}, optional=True),

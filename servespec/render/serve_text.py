@@ -62,17 +62,17 @@ def dispatch_table(counts: Sequence[Mapping[str, Any]], statistics: Statistics) 
         return "the target's steps were not counted: `engine.args` switches the engine's statistics off\n"
     if not counts:
         return ""
-    modes = sorted({one["mode"] for one in counts}, key=[*_MODES].index)
+    modes = dict.fromkeys([*_MODES, *(one["mode"] for one in counts)])
     steps = sum(one["steps"] for one in counts)
-    lines = (_mode_line([one for one in counts if one["mode"] == mode], steps) for mode in modes)
+    by_mode = {mode: [one for one in counts if one["mode"] == mode] for mode in modes}
+    lines = (_mode_line(mode, own, steps) for mode, own in by_mode.items() if own)
     return "\n".join(("how the target's steps ran; a drafter's are not counted", *lines)) + "\n"
 
 
-def _mode_line(counts: Sequence[Mapping[str, Any]], all_steps: int) -> str:
+def _mode_line(mode: str, counts: Sequence[Mapping[str, Any]], all_steps: int) -> str:
     steps, unpadded, padding = (sum(one[key] for one in counts) for key in _SUMMED)
     share, padded = 100 * steps / all_steps, 100 * padding / max(unpadded + padding, 1)
-    name = _MODES[counts[0]["mode"]]
-    return f"  {name:<9} {share:5.1f} % of {all_steps:,} steps, {padded:.1f} % of its tokens padding"
+    return f"  {_MODES.get(mode, mode):<9} {share:5.1f} % of {all_steps:,} steps, {padded:.1f} % of its tokens padding"
 
 
 _SUMMED = ("steps", "unpadded_tokens", "padding_tokens")

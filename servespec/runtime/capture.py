@@ -21,6 +21,14 @@ class Verdict(StrEnum):
     UNSEEN = "unseen"
 
 
+class AtExit(StrEnum):
+    """Whether the workers held the same graphs at their end as after capture; a worker that was killed is not seen."""
+
+    SAME = "same"
+    CHANGED = "changed"
+    UNSEEN = "unseen"
+
+
 @dataclass(frozen=True, slots=True)
 class RowCapture:
     """One row of the plan: how many of its graphs each rank holds, None where the evidence has no number of its own.

@@ -1,6 +1,7 @@
 """The reports that the workers left of what they captured, held against the plan graph by graph."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,9 @@ from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of,
 from servespec.compiler.graphs.shape import Row, Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
-from servespec.runtime.capture import Capture, Evidence, RankCapture, RowCapture, Verdict
-from servespec.runtime.extension.report import report_name
-from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN
+from servespec.runtime.capture import AtExit, Capture, Evidence, RankCapture, RowCapture, Verdict
+from servespec.runtime.extension.report import left_name, report_name
+from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN, GRAPHS_CHANGED
 
 Json = dict[str, Any]
 Graph = tuple[int, ...]
@@ -26,8 +27,9 @@ _SHOWN = 4
 
 def remove_reports(folder: Path) -> None:
     """Of an earlier launch with the same folder, so that none is taken for this one's."""
-    for path in folder.glob("captured-*.json"):
-        path.unlink()
+    for pattern in ("captured-*.json", "left-*.json"):
+        for path in folder.glob(pattern):
+            path.unlink()
 
 
 def report_capture(plan: Plan, folder: Path) -> Capture:
@@ -45,6 +47,42 @@ def report_capture(plan: Plan, folder: Path) -> Capture:
         ranks=tuple(_rank_capture(rank, report) for rank, report in reports.items()),
         findings=tuple(differing),
     )
+
+
+def graphs_at_exit(plan: Plan, folder: Path) -> tuple[AtExit, tuple[Diagnostic, ...]]:
+    """Whether the workers ended with the graphs that they had captured, and how they did not."""
+    pairs = [(folder / report_name(*rank), folder / left_name(*rank)) for rank in _ranks(plan)]
+    seen = [(before, after) for before, after in pairs if before.is_file() and after.is_file()]
+    found = tuple(finding for before, after in seen for finding in _changes(before, after))
+    if found:
+        return AtExit.CHANGED, found
+    return (AtExit.SAME if len(seen) == len(pairs) else AtExit.UNSEEN), ()
+
+
+def _changes(before: Path, after: Path) -> Iterator[Diagnostic]:
+    captured, left = _entries(_read(before)), _entries(_read(after))
+    for name in sorted({*captured, *left}):
+        lost = sorted(captured.get(name, set()) - left.get(name, set()))
+        late = sorted(left.get(name, set()) - captured.get(name, set()))
+        for what, graphs in (("no longer holds", lost), ("captured late", late)):
+            if graphs:
+                message = (
+                    f"the worker of `{after.name}` {what} graphs of {name}: {len(graphs)}, of {_tokens_of(graphs)}"
+                )
+                yield GRAPHS_CHANGED.at(Place(str(after)), message, _HELP)
+
+
+def _entries(report: Json) -> dict[str, set[Graph]]:
+    """The graphs of each manager and of all compiled pieces, each with the tokens first."""
+    pieces: Counter[Graph] = Counter()
+    for piece in report["compiled_pieces"]:
+        pieces.update({tuple(size): piece["pieces"] for size in piece["sizes"]})
+    found = {"the compiled pieces": {(*size, count) for size, count in pieces.items()}}
+    for one in report["managers"]:
+        name = f"`{one['class']}` at query length {one['query_len']}"
+        found[name] = _graphs(one["full"])
+        found[f"{name}, piecewise"] = {(tokens,) for tokens in one["breakable"] or ()}
+    return found
 
 
 def _ranks(plan: Plan) -> list[Rank]:

@@ -6,7 +6,7 @@ Source: servespec/compiler/record_schema.py has its form.
 from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import reduce
+from functools import cache, reduce
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from servespec import __version__
 from servespec.compiler.json_text import json_text
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
-from servespec.runtime.capture import Capture, RankCapture, RowCapture, Verdict
+from servespec.runtime.capture import AtExit, Capture, RankCapture, RowCapture, Verdict
 from servespec.runtime.dispatch_counts import ModeCount, to_json
 from servespec.runtime.installed_engine import find_installed_engine
 from servespec.runtime.launch import secrets_of
@@ -42,6 +42,7 @@ class Measured:
     capture: Capture | None = None
     said: tuple[tuple[str, int], ...] = ()
     counts: tuple[ModeCount, ...] = ()
+    at_exit: AtExit | None = None
     findings: tuple[Diagnostic, ...] = ()
 
 
@@ -97,6 +98,7 @@ def _measured_json(plan: Plan, measured: Measured) -> Json:
         "verdict": str(capture.verdict if capture is not None else Verdict.UNSEEN),
         "evidence": str(capture.evidence) if capture is not None else None,
         "ranks": [_rank_json(rank) for rank in capture.ranks] if capture is not None else [],
+        "graphs_at_exit": None if measured.at_exit is None else str(measured.at_exit),
         "engine_said": dict(measured.said),
         "dispatch": [to_json(count) for count in measured.counts],
         "statistics": str(plan.lowered.statistics),
@@ -118,7 +120,9 @@ def _rank_json(rank: RankCapture) -> Json:
     }
 
 
+@cache
 def _versions() -> Json:
+    """Once a process, as the driver takes its time to answer."""
     engine = find_installed_engine()
     return {
         "servespec": __version__,

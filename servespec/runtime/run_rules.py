@@ -152,6 +152,15 @@ RECORD_UNWRITABLE = Rule(
     "the record of the launch cannot be written",
     "The server serves and ends all the same; `record.json` in its folder is missing or of an earlier moment.",
 )
+GRAPHS_CHANGED = Rule(
+    "L019",
+    "graphs-changed",
+    Severity.WARNING,
+    "a worker ended with other graphs than it had captured",
+    "Under the extension each worker reads its graphs after capture and again when it ends. One that was captured late "
+    "made requests wait; one that was lost made its batches run otherwise than planned.",
+    "vllm/v1/worker/worker_base.py: WorkerWrapperBase.shutdown",
+)
 
 RULES: Final = (
     PORT_TAKEN,
@@ -172,6 +181,7 @@ RULES: Final = (
     CAPTURE_DIFFERS,
     CAPTURE_UNSEEN,
     RECORD_UNWRITABLE,
+    GRAPHS_CHANGED,
 )
 
 _EXIT_CODES = MappingProxyType(

@@ -14,7 +14,7 @@ from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Severity, SpecError, has_errors
 from servespec.runtime.capture import Capture
 from servespec.runtime.capture_log import log_capture
-from servespec.runtime.capture_report import remove_reports, report_capture
+from servespec.runtime.capture_report import graphs_at_exit, remove_reports, report_capture
 from servespec.runtime.config_rules import R010
 from servespec.runtime.dispatch_counts import read_counts, remove_counts
 from servespec.runtime.dispatch_logger import KEEP_VARIABLE
@@ -155,14 +155,17 @@ def _prepare_folder(plan: Plan, folder: Path) -> None:
 
 def _recorded(plan: Plan, serving: Serving, measured: Measured, outcome: Outcome) -> Outcome:
     """The end of a launch, with what the record of it lacked until then."""
+    at_exit, changes = graphs_at_exit(plan, serving.folder)
+    found = (*outcome.diagnostics, *changes)
     ended = replace(
         measured,
+        at_exit=at_exit,
         ended=time.time(),
         exit_code=outcome.exit_code,
         counts=read_counts(serving.folder),
-        findings=tuple(dict.fromkeys((*measured.findings, *outcome.diagnostics))),
+        findings=tuple(dict.fromkeys((*measured.findings, *found))),
     )
-    return replace(outcome, diagnostics=(*outcome.diagnostics, *write_record(serving.folder, plan, ended)))
+    return replace(outcome, diagnostics=(*found, *write_record(serving.folder, plan, ended)))
 
 
 def _capture(plan: Plan, serving: Serving) -> Capture:

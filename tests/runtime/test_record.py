@@ -1,6 +1,7 @@
 """The record of a launch: its form, what it keeps to itself, and when it is written."""
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,12 +128,16 @@ def test_a_record_that_cannot_be_written_is_a_finding(tmp_path: Path) -> None:
 
 
 def launched(
-    fake: Any, monkeypatch: pytest.MonkeyPatch, findings: tuple[Any, ...] = (), *, fail: bool = True
+    fake: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    findings: tuple[Any, ...] = (),
+    *,
+    fail: bool = True,
+    capture: Callable[..., Capture] | None = None,
 ) -> tuple[Any, list[Any], list[Json]]:
     """The outcome, the events, and the records: when ready, if it ever was, and at the end."""
     plan, told, seen = plan_of(), [], []
-    capture = capture_of(plan, findings=findings)
-    monkeypatch.setattr(serving, "_capture", lambda *_: capture)
+    monkeypatch.setattr(serving, "_capture", capture or (lambda *_: capture_of(plan, findings=findings)))
     command = fake.command()
 
     def read() -> Json:
@@ -178,3 +183,19 @@ def test_a_tolerated_difference_is_in_the_record(fake: Any, monkeypatch: pytest.
     assert outcome.exit_code == 0
     said = ended["measured"]
     assert (said["verdict"], [finding["severity"] for finding in said["findings"]]) == ("differs", ["warning"])
+
+
+def test_graphs_that_changed_are_told_at_the_end(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {"managers": [], "compiled_pieces": [{"pieces": 2, "sizes": [[8, 0]]}]}
+    lost = {"managers": [], "compiled_pieces": []}
+
+    def capture(*_: object) -> Capture:
+        for name, report in (("captured", entries), ("left", lost)):
+            (fake.folder / f"{name}-0-0.json").write_text(json.dumps(report), encoding="utf-8")
+        return capture_of(plan_of())
+
+    outcome, _, (ready, ended) = launched(fake, monkeypatch, capture=capture)
+
+    assert (outcome.exit_code, [finding.code for finding in outcome.diagnostics]) == (0, ["L019"])
+    assert (ready["measured"]["graphs_at_exit"], ended["measured"]["graphs_at_exit"]) == (None, "changed")
+    assert [finding["code"] for finding in ended["measured"]["findings"]] == ["L019"]

@@ -21,27 +21,43 @@ def report_name(data_parallel_rank: int, rank: int) -> str:
     return f"captured-{data_parallel_rank}-{rank}.json"
 
 
+def left_name(data_parallel_rank: int, rank: int) -> str:
+    """Of the report that is made when the worker ends."""
+    return f"left-{data_parallel_rank}-{rank}.json"
+
+
 def write_report(worker: Any, sha256: str, seconds: float, graph_bytes: int) -> None:
     """Leaves this worker's report in the folder of the variable; nothing where it names none."""
+    took = {"sha256": sha256, "capture_seconds": round(seconds, 3), "graph_bytes": graph_bytes}
+    folder = _folder()
+    if folder is not None:
+        _write(folder / report_name(*_ranks(worker)), {**took, **entries_of(worker.model_runner)})
+
+
+def write_left(worker: Any) -> None:
+    """Leaves what the worker holds at its end; nothing where it has reported no capture."""
+    folder = _folder()
+    if folder is not None and (folder / report_name(*_ranks(worker))).is_file():
+        _write(folder / left_name(*_ranks(worker)), entries_of(worker.model_runner))
+
+
+def entries_of(runner: Any) -> dict[str, Any]:
+    """Every graph that the runner's managers and the compiled pieces hold now."""
+    return {"managers": [_manager_json(one) for one in _managers(runner)], "compiled_pieces": _compiled_pieces()}
+
+
+def _folder() -> Path | None:
     folder = os.environ.get(FOLDER_VARIABLE)
-    if not folder:
-        return
-    parallel = worker.vllm_config.parallel_config
-    path = Path(folder) / report_name(parallel.data_parallel_rank, worker.rank)
-    text = json.dumps(report_of(worker.model_runner, sha256, seconds, graph_bytes), indent=1) + "\n"
-    write_private(path, text)
+    return Path(folder) if folder else None
 
 
-def report_of(runner: Any, sha256: str, seconds: float, graph_bytes: int) -> dict[str, Any]:
-    managers = list(_managers(runner))
-    return {
-        "format": 1,
-        "sha256": sha256,
-        "capture_seconds": round(seconds, 3),
-        "graph_bytes": graph_bytes,
-        "managers": [_manager_json(manager) for manager in managers],
-        "compiled_pieces": _compiled_pieces(),
-    }
+def _ranks(worker: Any) -> tuple[int, int]:
+    """The index, as every rank of a dense model has data-parallel rank 0."""
+    return worker.vllm_config.parallel_config.data_parallel_index, worker.rank
+
+
+def _write(path: Path, report: dict[str, Any]) -> None:
+    write_private(path, json.dumps({"format": 1, **report}, indent=1) + "\n")
 
 
 def _managers(runner: Any) -> Iterator[Any]:

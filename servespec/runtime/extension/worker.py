@@ -1,6 +1,8 @@
 """The class that `--worker-extension-cls` names: the engine calls it in each worker, before any weight is loaded.
 
-Source: vllm/v1/worker/worker_base.py: WorkerWrapperBase.init_device.
+It is called again when a worker shuts down, under the executor of one process and that of several; a worker that is
+killed is not asked any more.
+Source: vllm/v1/worker/worker_base.py: WorkerWrapperBase.init_device, WorkerWrapperBase.shutdown.
 """
 
 import time
@@ -10,11 +12,11 @@ from typing import Any
 
 from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, digest
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
-from servespec.runtime.extension.report import write_report
+from servespec.runtime.extension.report import write_left, write_report
 
 
 class PlannedGraphs:
-    """Mixed into the engine's worker, so it adds no name but the one that the engine calls."""
+    """Mixed into the engine's worker, so it adds no names but those that the engine calls."""
 
     @staticmethod
     def init_worker_extension(worker: Any) -> None:
@@ -27,6 +29,11 @@ class PlannedGraphs:
         _check_other_ranks(given["sha256"])
         install(given["managers"], _engine_types())
         _report_after_capture(worker, given["sha256"])
+
+    @staticmethod
+    def destroy_worker_extension(worker: Any) -> None:
+        """Reads the worker's graphs again; the engine goes on to end it whatever is raised."""
+        write_left(worker)
 
 
 def hand_off_of(additional_config: Any) -> Mapping[str, Any]:
