@@ -80,6 +80,18 @@ def test_a_capture_as_planned_has_no_findings(tmp_path: Path) -> None:
     )
 
 
+def test_each_tier_has_its_own_row(tmp_path: Path) -> None:
+    tiers = [{"up_to": 16, "num_speculative_tokens": 3}, {"num_speculative_tokens": 1}]
+    draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 3, "dynamic": tiers}
+    plan = plan_of(speculative=draft)
+    left(tmp_path, report_of(plan))
+
+    capture = report_capture(plan, tmp_path)
+
+    assert [row.query_len for row in plan.graphs.rows if row.routine == "uniform_decode"] == [4, 2]
+    assert capture.rows == tuple(RowCapture((row.graphs,), Verdict.AS_PLANNED) for row in plan.graphs.rows)
+
+
 def test_a_rank_without_the_drafter_holds_none_of_its_rows(tmp_path: Path) -> None:
     plan = plan_of()
     report = report_of(plan)

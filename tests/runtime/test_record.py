@@ -169,6 +169,14 @@ def test_the_record_is_there_when_ready_and_whole_at_the_end(fake: Any, monkeypa
     assert oct((fake.folder / "record.json").stat().st_mode & 0o777) == "0o600"
 
 
+def test_steps_of_an_earlier_launch_are_not_counted(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_counts(fake.folder, 2, [COUNT])
+
+    _, _, (_, ended) = launched(fake, monkeypatch)
+
+    assert [one["steps"] for one in ended["measured"]["dispatch"]] == [COUNT.steps]
+
+
 def test_a_server_with_other_graphs_leaves_its_record_too(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     _, _, (record,) = launched(fake, monkeypatch, (DIFFERS,))
 
