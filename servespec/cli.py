@@ -235,7 +235,7 @@ def _dry_run(made: "Plan", format: PlanFormat) -> str:  # noqa: A002
 def _served(made: "Plan", spec: str, record: Path | None, question: str | None, on_drift: OnDrift) -> int:
     from servespec.render.serve_text import dispatch_table, event_line
     from servespec.runtime.ask import ask as ask_server
-    from servespec.runtime.dispatch_counts import read_counts, to_json
+    from servespec.runtime.dispatch_counts import read_counts
     from servespec.runtime.serving import run, serving_of
 
     def task(url: str) -> None:
@@ -253,8 +253,7 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
         fail_on_drift=on_drift is OnDrift.fail,
     )
     if outcome.ready_seconds is not None:
-        counts = [to_json(count) for count in read_counts(serving.folder)]
-        typer.echo(dispatch_table(counts, made.lowered.statistics), err=True, nl=False)
+        typer.echo(dispatch_table(read_counts(serving.folder), made.lowered.statistics), err=True, nl=False)
     if outcome.diagnostics:
         _print_findings(list(outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
     return outcome.exit_code

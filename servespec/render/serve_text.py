@@ -1,11 +1,11 @@
 """What `serve` says while it works, one line an event."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from servespec.compiler.lower import Statistics
 from servespec.compiler.plan import Plan
 from servespec.runtime.capture import Capture, Evidence
+from servespec.runtime.dispatch_counts import ModeCount
 from servespec.runtime.serving import Checked, LaunchEvent
 from servespec.runtime.supervise import PhaseReached, Ready, Started, Stopping
 
@@ -56,23 +56,20 @@ def _counted(number: int, noun: str) -> str:
 _MODES: Mapping[str, str] = {"FULL": "FULL", "PIECEWISE": "PIECEWISE", "NONE": "eager"}
 
 
-def dispatch_table(counts: Sequence[Mapping[str, Any]], statistics: Statistics) -> str:
+def dispatch_table(counts: Sequence[ModeCount], statistics: Statistics) -> str:
     """How the target's steps ran, over all engines; '' where the engine said nothing."""
     if statistics is Statistics.OFF:
         return "the target's steps were not counted: `engine.args` switches the engine's statistics off\n"
     if not counts:
         return ""
-    modes = dict.fromkeys([*_MODES, *(one["mode"] for one in counts)])
-    steps = sum(one["steps"] for one in counts)
-    by_mode = {mode: [one for one in counts if one["mode"] == mode] for mode in modes}
-    lines = (_mode_line(mode, own, steps) for mode, own in by_mode.items() if own)
+    steps = sum(one.steps for one in counts)
+    by_mode = {mode: [one for one in counts if one.mode == mode] for mode in (*_MODES, *(one.mode for one in counts))}
+    lines = (_mode_line(_MODES.get(mode, mode), own, steps) for mode, own in by_mode.items() if own)
     return "\n".join(("how the target's steps ran; a drafter's are not counted", *lines)) + "\n"
 
 
-def _mode_line(mode: str, counts: Sequence[Mapping[str, Any]], all_steps: int) -> str:
-    steps, unpadded, padding = (sum(one[key] for one in counts) for key in _SUMMED)
-    share, padded = 100 * steps / all_steps, 100 * padding / max(unpadded + padding, 1)
-    return f"  {_MODES.get(mode, mode):<9} {share:5.1f} % of {all_steps:,} steps, {padded:.1f} % of its tokens padding"
-
-
-_SUMMED = ("steps", "unpadded_tokens", "padding_tokens")
+def _mode_line(name: str, counts: Sequence[ModeCount], all_steps: int) -> str:
+    padding = sum(one.padding_tokens for one in counts)
+    tokens = padding + sum(one.unpadded_tokens for one in counts)
+    share, padded = 100 * sum(one.steps for one in counts) / all_steps, 100 * padding / max(tokens, 1)
+    return f"  {name:<9} {share:5.1f} % of {all_steps:,} steps, {padded:.1f} % of its tokens padding"

@@ -3,7 +3,8 @@
 The numbers are the engine's own, one `CUDAGraphStat` a step.  They stand at the server's `/metrics`, by model, engine
 and mode, as `servespec:target_steps_total`, `servespec:target_unpadded_tokens_total` and
 `servespec:target_padding_tokens_total`, and in a file of the record folder.  A mode appears with its first step, so
-that an engine without statistics shows nothing.
+that an engine without statistics shows nothing.  An engine that is scaled while it serves drops its plug-ins, and the
+count ends there.
 
 Source: vllm/v1/metrics/loggers.py: StatLoggerManager; vllm/v1/worker/gpu/cudagraph_utils.py: make_cudagraph_stats.
 """

@@ -1,10 +1,7 @@
-"""`record.json`: the plan of a launch with what was measured beside what was planned.
+"""`record.json`: the plan of a launch with what was measured beside what was planned; its form is RECORD_SCHEMA."""
 
-Source: servespec/compiler/record_schema.py has its form.
-"""
-
-from collections.abc import Collection
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, reduce
 from importlib import metadata
@@ -40,7 +37,7 @@ class Measured:
     ended: float | None = None
     exit_code: int | None = None
     capture: Capture | None = None
-    said: tuple[tuple[str, int], ...] = ()
+    said: Mapping[str, int] = field(default_factory=dict)
     counts: tuple[ModeCount, ...] = ()
     at_exit: AtExit | None = None
     findings: tuple[Diagnostic, ...] = ()

@@ -129,9 +129,10 @@ def run(
     def verify() -> tuple[Diagnostic, ...]:
         nonlocal measured
         capture = _capture(plan, serving)
+        said = said_numbers(serving.command.log_path.read_text(encoding="utf-8", errors="replace"))
         found = capture.findings if fail_on_drift else tuple(map(_as_warning, capture.findings))
         ready = None if has_errors(found) else time.time()
-        measured = replace(measured, capture=capture, said=_said(serving), ready=ready, findings=found)
+        measured = replace(measured, capture=capture, said=said, ready=ready, findings=found)
         on_event(Checked(capture))
         return (*found, *write_record(serving.folder, plan, measured))
 
@@ -173,11 +174,6 @@ def _capture(plan: Plan, serving: Serving) -> Capture:
     if plan.lowered.lowering is Lowering.EXTENSION:
         return report_capture(plan, serving.folder)
     return log_capture(plan, serving.command.log_path)
-
-
-def _said(serving: Serving) -> tuple[tuple[str, int], ...]:
-    log = serving.command.log_path.read_text(encoding="utf-8", errors="replace")
-    return tuple(said_numbers(log).items())
 
 
 def _as_warning(finding: Diagnostic) -> Diagnostic:

@@ -54,7 +54,7 @@ def test_a_record_is_the_plan_with_measured_columns() -> None:
         ended=1_800_003_600.0,
         exit_code=7,
         capture=capture_of(plan),
-        said=(("kv_cache_tokens", 1234),),
+        said={"kv_cache_tokens": 1234},
         counts=(COUNT,),
         findings=findings,
     )

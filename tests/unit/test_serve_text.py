@@ -1,19 +1,12 @@
 """What `serve` says at its end about how the target's steps ran."""
 
-from typing import Any
-
 from servespec.compiler.lower import Statistics
 from servespec.render.serve_text import dispatch_table
+from servespec.runtime.dispatch_counts import ModeCount
 
 
-def counted(mode: str, steps: int, unpadded: int, padding: int, engine: int = 0) -> dict[str, Any]:
-    return {
-        "engine": engine,
-        "mode": mode,
-        "steps": steps,
-        "unpadded_tokens": unpadded,
-        "padding_tokens": padding,
-    }
+def counted(mode: str, steps: int, unpadded: int, padding: int, engine: int = 0) -> ModeCount:
+    return ModeCount(engine=engine, mode=mode, steps=steps, unpadded_tokens=unpadded, padding_tokens=padding)
 
 
 def test_the_table_adds_up_over_engines() -> None:
@@ -40,3 +33,9 @@ def test_statistics_that_were_switched_off_are_said() -> None:
     assert dispatch_table([], Statistics.OFF) == (
         "the target's steps were not counted: `engine.args` switches the engine's statistics off\n"
     )
+
+
+def test_a_mode_of_a_later_engine_is_said_by_its_own_name() -> None:
+    table = dispatch_table([counted("WHOLE", 1, 1, 0), counted("NONE", 1, 1, 0)], Statistics.SPEC)
+
+    assert [line.split()[0] for line in table.splitlines()[1:]] == ["eager", "WHOLE"]
