@@ -1,5 +1,6 @@
 """`record.json`: the plan of a launch with what was measured beside what was planned; its form is RECORD_SCHEMA."""
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -11,16 +12,18 @@ from typing import Any, Final
 from servespec import __version__
 from servespec.compiler.json_text import json_text
 from servespec.compiler.plan import Plan
-from servespec.diagnostics import Diagnostic, Place
+from servespec.compiler.record_schema import RECORD_SCHEMA
+from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.runtime.capture import AtExit, Capture, RankCapture, RowCapture, Verdict
 from servespec.runtime.dispatch_counts import ModeCount, to_json
 from servespec.runtime.installed_engine import find_installed_engine
 from servespec.runtime.launch import secrets_of
 from servespec.runtime.private_file import write_private
 from servespec.runtime.probe import driver_version
-from servespec.runtime.run_rules import RECORD_UNWRITABLE
+from servespec.runtime.run_rules import RECORD_UNREADABLE, RECORD_UNWRITABLE
 
 RECORD_NAME: Final = "record.json"
+_SHOWN_CHARACTERS: Final = 200
 
 Json = dict[str, Any]
 
@@ -53,6 +56,25 @@ def write_record(folder: Path, plan: Plan, measured: Measured) -> tuple[Diagnost
         message = f"the record `{path}` cannot be written: {why}"
         return (RECORD_UNWRITABLE.at(Place(str(path)), message, "name a folder that you can write to"),)
     return ()
+
+
+def read_record(path: Path) -> Json:
+    """The record of a finished or running launch; SpecError where the file is none."""
+    import jsonschema
+
+    try:
+        record: Json = json.loads(path.read_text(encoding="utf-8"))
+        jsonschema.Draft202012Validator(RECORD_SCHEMA).validate(record)
+    except (OSError, ValueError) as error:
+        raise _unreadable(path, str(error)) from None
+    except jsonschema.ValidationError as error:
+        raise _unreadable(path, f"{error.json_path}: {error.message[:_SHOWN_CHARACTERS]}") from None
+    return record
+
+
+def _unreadable(path: Path, why: str) -> SpecError:
+    message = f"`{path}` is no record of a launch: {why.splitlines()[0]}"
+    return SpecError([RECORD_UNREADABLE.at(Place(str(path)), message, "name a `record.json` that `serve` left")])
 
 
 def record_of(plan: Plan, measured: Measured) -> Json:

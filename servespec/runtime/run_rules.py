@@ -161,6 +161,14 @@ GRAPHS_CHANGED = Rule(
     "made requests wait; one that was lost made its batches run otherwise than planned.",
     "vllm/v1/worker/worker_base.py: WorkerWrapperBase.shutdown",
 )
+RECORD_UNREADABLE = Rule(
+    "L020",
+    "record-unreadable",
+    Severity.ERROR,
+    "a file is no record of a launch",
+    "A record is checked against its published schema whenever it is read back, so that a file that was cut short, "
+    "edited or written by another version is not taken for evidence.",
+)
 
 RULES: Final = (
     PORT_TAKEN,
@@ -182,6 +190,7 @@ RULES: Final = (
     CAPTURE_UNSEEN,
     RECORD_UNWRITABLE,
     GRAPHS_CHANGED,
+    RECORD_UNREADABLE,
 )
 
 _EXIT_CODES = MappingProxyType(

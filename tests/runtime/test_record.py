@@ -11,12 +11,12 @@ import pytest
 
 from servespec.compiler.plan import PLAN_SCHEMA
 from servespec.compiler.record_schema import RECORD_SCHEMA
-from servespec.diagnostics import Place
+from servespec.diagnostics import Place, SpecError
 from servespec.runtime import serving
 from servespec.runtime.capture import Capture, Evidence, RankCapture, RowCapture, Verdict
 from servespec.runtime.dispatch_counts import ModeCount, write_counts
 from servespec.runtime.engine_log import SAID_MARKERS
-from servespec.runtime.record import Measured, record_of, write_record
+from servespec.runtime.record import Measured, read_record, record_of, write_record
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, DIED_AFTER_READY
 from servespec.runtime.serving import Checked, Serving, run
 from tests.plans import Json, compiled, model_folder, spec_of
@@ -124,6 +124,29 @@ def test_a_record_that_cannot_be_written_is_a_finding(tmp_path: Path) -> None:
     assert f"`{tmp_path}/record.json` cannot be written: is a directory" in found[0].message
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file"),
+        ("{", "Expecting property name"),
+        ("\\xff", "Expecting value"),
+        ("[]", "$: [] is not of type 'object'"),
+        ('{"format": 1}', "$: 'servespec' is a required property"),
+    ],
+)
+def test_what_is_no_record_is_refused(text: str | None, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(SpecError) as raised:
+        read_record(path)
+
+    (found,) = raised.value.diagnostics
+    assert found.code == "L020"
+    assert said in found.message
+
+
 # A launch of the fake engine
 
 
@@ -141,7 +164,7 @@ def launched(
     command = fake.command()
 
     def read() -> Json:
-        return checked(json.loads((fake.folder / "record.json").read_text(encoding="utf-8")))
+        return read_record(fake.folder / "record.json")
 
     def task(_: str) -> None:
         seen.append(read())
