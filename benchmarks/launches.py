@@ -28,6 +28,7 @@ from servespec.compiler.pipeline import compile_spec
 from servespec.runtime.capture_log import Bar, captured_counts, planned_counts
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.probe import present_gpus
+from servespec.runtime.record import RECORD_NAME, read_record
 from servespec.runtime.spec_file import read_spec
 
 _PACKAGES = ("vllm", "torch", "triton", "flashinfer-python")
@@ -39,7 +40,7 @@ _SAID = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """One launch; ``planned`` and ``captured`` count graphs by manager and mode."""
+    """One launch; ``planned`` and ``captured`` count graphs by manager and mode, ``measured`` is of its record."""
 
     spec: str
     text: str
@@ -50,6 +51,7 @@ class Launch:
     captured: Mapping[str, int]
     equal: bool
     reports: tuple[Mapping[str, Any], ...]
+    measured: Mapping[str, Any]
     engine_said: tuple[str, ...]
     last_words: str
 
@@ -65,6 +67,7 @@ def main() -> int:
     for one in launches:
         verdict = "as planned" if one.equal else "DIFFERS"
         print(f"{one.spec}: exit {one.exit_code}, {sum(one.captured.values())} graphs, {verdict}, {one.seconds:.0f} s")
+        print(json.dumps(one.measured))
     return 0 if all(one.equal and one.exit_code == 0 for one in launches) else 1
 
 
@@ -109,9 +112,18 @@ def launch(spec: str, folder: Path, timeout_seconds: float) -> Launch:
         captured=captured,
         equal=bool(document) and has_all and exit_code == 0,
         reports=reports,
+        measured=measured(record / RECORD_NAME),
         engine_said=tuple(dict.fromkeys(_SAID.findall(log))),
         last_words="" if exit_code == 0 else said[-1500:],
     )
+
+
+def measured(path: Path) -> dict[str, Any]:
+    """What the record of a launch says besides memory; nothing where it was not started."""
+    said = read_record(path)["measured"] if path.is_file() else {}
+    return {
+        key: said[key] for key in ("verdict", "evidence", "graphs_at_exit", "statistics", "dispatch") if key in said
+    }
 
 
 def counted(report: Mapping[str, Any]) -> dict[str, Any]:

@@ -51,6 +51,7 @@ class OnDrift(StrEnum):
 class SchemaName(StrEnum):
     spec = "spec"
     plan = "plan"
+    record = "record"
 
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A spec file, or - for standard input.")]
@@ -195,7 +196,9 @@ def serve(
     dry_run: Annotated[bool, typer.Option(help="Print the command line and environment, start nothing.")] = False,
     format: Annotated[PlanFormat, typer.Option(help="How a dry run is printed.")] = PlanFormat.text,  # noqa: A002
     ask: Annotated[str | None, typer.Option(metavar="QUESTION", help="Ask one question once ready, then stop.")] = None,
-    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the plan.")] = None,
+    record: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder for the log, the plan and the record.")
+    ] = None,
     on_drift: Annotated[OnDrift, typer.Option(help="What to do when other graphs were captured.")] = OnDrift.fail,
     settings: Settings = None,
     allow_code: AllowCode = False,
@@ -230,8 +233,9 @@ def _dry_run(made: "Plan", format: PlanFormat) -> str:  # noqa: A002
 
 
 def _served(made: "Plan", spec: str, record: Path | None, question: str | None, on_drift: OnDrift) -> int:
-    from servespec.render.serve_text import event_line
+    from servespec.render.serve_text import dispatch_table, event_line
     from servespec.runtime.ask import ask as ask_server
+    from servespec.runtime.dispatch_counts import read_counts
     from servespec.runtime.serving import run, serving_of
 
     def task(url: str) -> None:
@@ -248,6 +252,8 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
         task if question is not None else None,
         fail_on_drift=on_drift is OnDrift.fail,
     )
+    if outcome.ready_seconds is not None:
+        typer.echo(dispatch_table(read_counts(serving.folder), made.lowered.statistics), err=True, nl=False)
     if outcome.diagnostics:
         _print_findings(list(outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
     return outcome.exit_code
@@ -257,10 +263,11 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
 def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) -> None:
     """Print a published JSON Schema (draft 2020-12)."""
     from servespec.compiler.plan import PLAN_SCHEMA
+    from servespec.compiler.record_schema import RECORD_SCHEMA
     from servespec.compiler.spec_schema import spec_schema
 
-    document = PLAN_SCHEMA if name is SchemaName.plan else spec_schema()
-    typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
+    documents = {SchemaName.plan: PLAN_SCHEMA, SchemaName.record: RECORD_SCHEMA}
+    typer.echo(json.dumps(documents.get(name) or spec_schema(), indent=1, ensure_ascii=False))
 
 
 @app.command(context_settings={"ignore_unknown_options": True})

@@ -21,6 +21,7 @@ from doc_pages.runners_page import runners_page
 from doc_pages.spec_page import spec_page
 
 from servespec.compiler.plan import PLAN_SCHEMA
+from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.compiler.spec_schema import spec_schema
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -34,6 +35,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/runners.md": runners_page,
     "docs/schema/spec-1.json": lambda: _json(spec_schema()),
     "docs/schema/plan-1.json": lambda: _json(PLAN_SCHEMA),
+    "docs/schema/record-1.json": lambda: _json(RECORD_SCHEMA),
     "README.md": lambda: readme(ROOT),
 }
 

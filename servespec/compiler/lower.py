@@ -30,6 +30,14 @@ class Lowering(StrEnum):
     NONE = "none"
 
 
+class Statistics(StrEnum):
+    """Who has the engine say how each step ran: servespec, the spec's own arguments, or nobody."""
+
+    SERVESPEC = "servespec"
+    SPEC = "spec"
+    OFF = "off"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lowered:
     """What starts the engine. ``argv[0]`` is `vllm` or `python`; a launcher puts the real path in its place.
@@ -38,6 +46,7 @@ class Lowered:
     """
 
     lowering: Lowering
+    statistics: Statistics
     argv: tuple[str, ...]
     env: Mapping[str, str]
     token_list: tuple[Tokens, ...] | None
@@ -70,6 +79,7 @@ def lower(launch: Launch, lowering: Lowering, token_list: tuple[Tokens, ...] | N
     """The command line and environment of one launch."""
     return Lowered(
         lowering=lowering,
+        statistics=_statistics(launch.spec),
         argv=(*launch.program, *_arguments(launch, lowering, token_list)),
         env=dict(sorted(_environment(launch.spec))),
         token_list=token_list,
@@ -93,9 +103,21 @@ def _arguments(launch: Launch, lowering: Lowering, token_list: tuple[Tokens, ...
     if launch.hand_off is not None:
         yield from flag_words(launch.table, "worker_extension_cls", EXTENSION_CLASS)
         yield from flag_words(launch.table, "additional_config", {HAND_OFF_KEY: launch.hand_off})
+    if _statistics(spec) is Statistics.SERVESPEC:
+        yield from flag_words(launch.table, "cudagraph_metrics", True)
     for key, value in spec.engine.args.items():
         yield from flag_words(launch.table, key, value)
     yield from ("--host", spec.serve.host, "--port", str(spec.serve.port))
+
+
+def _statistics(spec: ServingSpec) -> Statistics:
+    """What `engine.args` says of statistics wins; without any, the engine hands its own to nobody."""
+    written = {key.replace("-", "_").lstrip("_"): value for key, value in spec.engine.args.items()}
+    if written.get("disable_log_stats") or written.get("no_cudagraph_metrics"):
+        return Statistics.OFF
+    if "cudagraph_metrics" in written:
+        return Statistics.SPEC if written["cudagraph_metrics"] else Statistics.OFF
+    return Statistics.SERVESPEC
 
 
 def _flags(launch: Launch) -> Iterator[tuple[str, Any]]:

@@ -1,11 +1,18 @@
 """What `serve` says while it works, one line an event."""
 
+from collections.abc import Iterator, Mapping, Sequence
+
+from servespec.compiler.lower import Statistics
 from servespec.compiler.plan import Plan
-from servespec.runtime.capture_log import verdict
-from servespec.runtime.supervise import Event, PhaseReached, Ready, Stalled, Started, Stopping
+from servespec.runtime.capture import Capture, Evidence
+from servespec.runtime.dispatch_counts import ModeCount
+from servespec.runtime.serving import Checked, LaunchEvent
+from servespec.runtime.supervise import PhaseReached, Ready, Stalled, Started, Stopping
+
+_GIB_BYTES = 1 << 30
 
 
-def event_line(event: Event, plan: Plan) -> str:
+def event_line(event: LaunchEvent, plan: Plan) -> str:
     match event:
         case Started(pid=pid, log_path=log_path):
             return f"started the engine (process {pid}); its log is {log_path}"
@@ -15,8 +22,58 @@ def event_line(event: Event, plan: Plan) -> str:
             return (
                 f"{seconds:6.0f} s  still {phase}: the log has not grown for {quiet:.0f} seconds; its last line: {line}"
             )
-        case Ready(base_url=url, after_seconds=seconds, findings=findings):
-            said = "; ".join(finding.message for finding in findings) or verdict(plan)
-            return f"{seconds:6.0f} s  {said}\n{seconds:6.0f} s  ready at {url}"
+        case Checked(capture=capture):
+            return capture_line(capture, plan)
+        case Ready(base_url=url, after_seconds=seconds):
+            return f"{seconds:6.0f} s  ready at {url}"
         case Stopping(because=because):
             return f"stopping: {because}"
+
+
+def capture_line(capture: Capture, plan: Plan) -> str:
+    """One line: as planned, with what it took, or how it differs."""
+    if capture.findings:
+        return "; ".join(finding.message for finding in capture.findings)
+    if not plan.graphs.shapes:
+        return "no graphs were planned"
+    return f"captured as planned{_BY[capture.evidence]}: {', '.join(_extent(capture, plan))}"
+
+
+_BY: Mapping[Evidence, str] = {Evidence.WORKERS: "", Evidence.LOG: ", by the counts in the log"}
+
+
+def _extent(capture: Capture, plan: Plan) -> Iterator[str]:
+    """Runners, graphs, and the memory and time of the rank that took most of each."""
+    ranks = capture.ranks
+    where = f" on {_counted(len(ranks), 'rank')}" if capture.evidence is Evidence.WORKERS else ""
+    yield _counted(len(plan.graphs.rows), "runner")
+    yield _counted(len(plan.graphs.shapes), "graph") + where
+    if ranks:
+        yield f"{max(rank.graph_bytes for rank in ranks) / _GIB_BYTES:.1f} GiB"
+        yield f"{max(rank.capture_seconds for rank in ranks):.0f} s"
+
+
+def _counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+_MODES: Mapping[str, str] = {"FULL": "FULL", "PIECEWISE": "PIECEWISE", "NONE": "eager"}
+
+
+def dispatch_table(counts: Sequence[ModeCount], statistics: Statistics) -> str:
+    """How the target's steps ran, over all engines; '' where the engine said nothing."""
+    if statistics is Statistics.OFF:
+        return "the target's steps were not counted: `engine.args` switches the engine's statistics off\n"
+    if not counts:
+        return ""
+    steps = sum(one.steps for one in counts)
+    by_mode = {mode: [one for one in counts if one.mode == mode] for mode in (*_MODES, *(one.mode for one in counts))}
+    lines = (_mode_line(_MODES.get(mode, mode), own, steps) for mode, own in by_mode.items() if own)
+    return "\n".join(("how the target's steps ran; a drafter's are not counted", *lines)) + "\n"
+
+
+def _mode_line(name: str, counts: Sequence[ModeCount], all_steps: int) -> str:
+    padding = sum(one.padding_tokens for one in counts)
+    tokens = padding + sum(one.unpadded_tokens for one in counts)
+    share, padded = 100 * sum(one.steps for one in counts) / all_steps, 100 * padding / max(tokens, 1)
+    return f"  {name:<9} {share:5.1f} % of {all_steps:,} steps, {padded:.1f} % of its tokens padding"

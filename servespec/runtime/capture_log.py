@@ -11,15 +11,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
-from servespec.compiler.graphs.shape import Routine, Runner, Shape
+from servespec.compiler.graphs.shape import Routine, Row, Runner, Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
+from servespec.runtime.capture import Capture, Evidence, RankCapture, RowCapture, Verdict
+from servespec.runtime.engine_log import GIB_BYTES
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN
 
 _BAR = re.compile(
     r"Capturing (?P<manager>[\w -]*?)\s*CUDA graphs \((?P<mode>PIECEWISE|FULL)\):\s*\d+%\|[^|]*\|"
     r"\s*(?P<done>\d+)/(?P<total>\d+)"
+)
+_FINISHED = re.compile(
+    r"^(?P<process>\([^)]*\))?.*Graph capturing finished in (?P<seconds>\d+) secs, took (?P<gib>-?[\d.]+) GiB",
+    re.MULTILINE,
 )
 
 Bar = tuple[str, str]
@@ -56,24 +61,50 @@ def planned_counts(plan: Plan) -> Mapping[Bar, int]:
     return Counter(bar_of(shape, method) for shape in plan.graphs.shapes)
 
 
-def bar_of(shape: Shape, method: str) -> Bar:
-    """The bar that counts a shape."""
-    return (_title(shape, method), str(shape.mode))
+def bar_of(graphs: Shape | Row, method: str) -> Bar:
+    """The bar that counts a shape, or all of a row."""
+    return (_title(graphs, method), str(graphs.mode))
 
 
-def _title(shape: Shape, method: str) -> str:
-    if shape.runner is Runner.TARGET:
+def _title(graphs: Shape | Row, method: str) -> str:
+    if graphs.runner is Runner.TARGET:
         return ""
-    if shape.routine in (Routine.STEP0_PIECEWISE, Routine.STEP0_UNIFORM):
+    if graphs.routine in (Routine.STEP0_PIECEWISE, Routine.STEP0_UNIFORM):
         return "prefill"
-    return "decode" if shape.routine is Routine.LATER_STEPS else _BLOCK_TITLES.get(method, method)
+    return "decode" if graphs.routine is Routine.LATER_STEPS else _BLOCK_TITLES.get(method, method)
 
 
-def log_findings(plan: Plan, log_path: Path) -> tuple[Diagnostic, ...]:
-    """How what the engine captured differs from the plan; nothing where it is the same."""
-    planned = planned_counts(plan)
-    captured = captured_counts(log_path.read_text(encoding="utf-8", errors="replace"))
-    place = Place(str(log_path))
+def log_capture(plan: Plan, log_path: Path) -> Capture:
+    """What the log shows of the capture."""
+    log = log_path.read_text(encoding="utf-8", errors="replace")
+    planned, captured = planned_counts(plan), captured_counts(log)
+    return Capture(
+        evidence=Evidence.LOG,
+        rows=tuple(_row_captures(plan, planned, captured)),
+        ranks=tuple(_ranks(log)) if planned else (),
+        findings=_findings(planned, captured, Place(str(log_path))),
+    )
+
+
+def _row_captures(plan: Plan, planned: Mapping[Bar, int], captured: Mapping[Bar, int]) -> Iterator[RowCapture]:
+    """A row that shares its bar with another has no number of its own."""
+    method = plan.resolution.drafting.method.value or ""
+    bars = [bar_of(row, method) for row in plan.graphs.rows]
+    for bar in bars:
+        count = captured.get(bar, 0) if captured and bars.count(bar) == 1 else None
+        seen = Verdict.AS_PLANNED if captured.get(bar) == planned[bar] else Verdict.DIFFERS
+        yield RowCapture((count,), seen if captured else Verdict.UNSEEN)
+
+
+def _ranks(log: str) -> Iterator[RankCapture]:
+    """The last end of a capture that each process logs; the ones before it are of profiling passes."""
+    for found in {found["process"]: found for found in _FINISHED.finditer(log)}.values():
+        size_bytes = round(float(found["gib"]) * GIB_BYTES)
+        seconds = float(found["seconds"])
+        yield RankCapture(data_parallel_rank=None, rank=None, capture_seconds=seconds, graph_bytes=size_bytes)
+
+
+def _findings(planned: Mapping[Bar, int], captured: Mapping[Bar, int], place: Place) -> tuple[Diagnostic, ...]:
     if planned and not captured:
         message = f"the log shows no capture; {sum(planned.values())} graphs were planned"
         return (CAPTURE_UNSEEN.at(place, message, "the plan could not be checked"),)
@@ -88,11 +119,3 @@ def _differences(planned: Mapping[Bar, int], captured: Mapping[Bar, int], place:
             message = f"the {name or 'target'} manager captured {got} {mode} graphs; {wanted} were planned"
             help_text = "compare the engine's version with the plan's, and report this with both"
             yield CAPTURE_DIFFERS.at(place, message, help_text)
-
-
-def verdict(plan: Plan) -> str:
-    """One line for a capture that is as planned."""
-    total = len(plan.graphs.shapes)
-    if plan.graphs.mode is CudaGraphMode.NONE or not total:
-        return "no graphs were planned"
-    return f"captured {total} graphs, as planned"

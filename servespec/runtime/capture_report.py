@@ -1,6 +1,7 @@
 """The reports that the workers left of what they captured, held against the plan graph by graph."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -8,14 +9,17 @@ from typing import Any
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.hand_off import manager_class
 from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of, own_shapes
-from servespec.compiler.graphs.shape import Shape
+from servespec.compiler.graphs.shape import Row, Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
-from servespec.runtime.extension.report import report_name
-from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN
+from servespec.runtime.capture import AtExit, Capture, Evidence, RankCapture, RowCapture, Verdict
+from servespec.runtime.extension.report import left_name, report_name
+from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN, GRAPHS_CHANGED
 
 Json = dict[str, Any]
 Graph = tuple[int, ...]
+Rank = tuple[int, int]
+"""Data-parallel rank, and rank within the replica."""
 
 _HELP = "compare the engine's version with the plan's, and report this with the folder of the launch"
 _SHOWN = 4
@@ -23,29 +27,116 @@ _SHOWN = 4
 
 def remove_reports(folder: Path) -> None:
     """Of an earlier launch with the same folder, so that none is taken for this one's."""
-    for path in (*folder.glob("captured-*.json"), *folder.glob("failed-*.json")):
-        path.unlink()
+    for pattern in ("captured-*.json", "left-*.json", "failed-*.json"):
+        for path in folder.glob(pattern):
+            path.unlink()
 
 
-def report_findings(plan: Plan, folder: Path) -> tuple[Diagnostic, ...]:
-    """How what the workers captured differs from the plan; nothing where every rank captured the same."""
-    expected = _report_names(plan)
-    found = [folder / name for name in expected if (folder / name).is_file()]
-    differing = tuple(finding for path in found for finding in _differences(plan, path))
-    if len(found) < len(expected):
-        message = f"{len(expected) - len(found)} of {len(expected)} workers left no report of what they captured"
-        return (*differing, CAPTURE_UNSEEN.at(Place(str(folder)), message, "the plan could not be checked there"))
-    return differing
+def report_capture(plan: Plan, folder: Path) -> Capture:
+    """What the workers report that they captured."""
+    expected = _ranks(plan)
+    paths = {rank: folder / report_name(*rank) for rank in expected}
+    reports = {rank: _read(path) for rank, path in paths.items() if path.is_file()}
+    differing = [one for rank, report in reports.items() for one in _differences(plan, report, paths[rank])]
+    if len(reports) < len(expected):
+        message = f"{len(expected) - len(reports)} of {len(expected)} workers left no report of what they captured"
+        differing.append(CAPTURE_UNSEEN.at(Place(str(folder)), message, "the plan could not be checked there"))
+    return Capture(
+        evidence=Evidence.WORKERS,
+        rows=tuple(_row_capture(plan, row, list(reports.values())) for row in plan.graphs.rows),
+        ranks=tuple(_rank_capture(rank, report) for rank, report in reports.items()),
+        findings=tuple(differing),
+    )
 
 
-def _report_names(plan: Plan) -> list[str]:
+def graphs_at_exit(plan: Plan, folder: Path) -> tuple[AtExit, tuple[Diagnostic, ...]]:
+    """Whether the workers ended with the graphs that they had captured, and how they did not."""
+    pairs = [(folder / report_name(*rank), folder / left_name(*rank)) for rank in _ranks(plan)]
+    seen = [(before, after) for before, after in pairs if before.is_file() and after.is_file()]
+    found = tuple(finding for before, after in seen for finding in _changes(before, after))
+    if found:
+        return AtExit.CHANGED, found
+    return (AtExit.SAME if len(seen) == len(pairs) else AtExit.UNSEEN), ()
+
+
+def _changes(before: Path, after: Path) -> Iterator[Diagnostic]:
+    captured, left = _entries(_read(before)), _entries(_read(after))
+    for name in sorted({*captured, *left}):
+        lost = sorted(captured.get(name, set()) - left.get(name, set()))
+        late = sorted(left.get(name, set()) - captured.get(name, set()))
+        for what, graphs in (("no longer holds", lost), ("captured late", late)):
+            if graphs:
+                message = (
+                    f"the worker of `{after.name}` {what} graphs of {name}: {len(graphs)}, of {_tokens_of(graphs)}"
+                )
+                yield GRAPHS_CHANGED.at(Place(str(after)), message, _HELP)
+
+
+def _entries(report: Json) -> dict[str, set[Graph]]:
+    """The graphs of each manager and of all compiled pieces, each with the tokens first."""
+    pieces: Counter[Graph] = Counter()
+    for piece in report["compiled_pieces"]:
+        pieces.update({tuple(size): piece["pieces"] for size in piece["sizes"]})
+    found = {"the compiled pieces": {(*size, count) for size, count in pieces.items()}}
+    for one in report["managers"]:
+        name = f"`{one['class']}` at query length {one['query_len']}"
+        found[name] = _graphs(one["full"])
+        found[f"{name}, piecewise"] = {(tokens,) for tokens in one["breakable"] or ()}
+    return found
+
+
+def _ranks(plan: Plan) -> list[Rank]:
     parallel = plan.resolution.request.spec.parallel
     ranks = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
-    return [report_name(replica, rank) for replica in range(parallel.data_parallel_size) for rank in range(ranks)]
+    return [(replica, rank) for replica in range(parallel.data_parallel_size) for rank in range(ranks)]
 
 
-def _differences(plan: Plan, path: Path) -> Iterator[Diagnostic]:
-    report = json.loads(path.read_text(encoding="utf-8"))
+def _read(path: Path) -> Json:
+    report: Json = json.loads(path.read_text(encoding="utf-8"))
+    return report
+
+
+def _rank_capture(rank: Rank, report: Json) -> RankCapture:
+    return RankCapture(
+        data_parallel_rank=rank[0],
+        rank=rank[1],
+        capture_seconds=report["capture_seconds"],
+        graph_bytes=report["graph_bytes"],
+    )
+
+
+def _row_capture(plan: Plan, row: Row, reports: Sequence[Json]) -> RowCapture:
+    """A rank without the row's manager, such as a pipeline stage without the drafter, holds None of it."""
+    manager = next(one for one in managers_of(plan.resolution.frame) if row.routine in (one.decode, one.mixed))
+    shapes = [shape for shape in own_shapes(manager, plan.graphs.shapes) if row.holds(shape)]
+    kind = manager_class(plan.resolution.frame, manager)
+    held = [_held(kind, manager, row, shapes, report) for report in reports]
+    seen = [one for one in held if one is not None]
+    if not seen:
+        return RowCapture(tuple(None for _ in held), Verdict.UNSEEN)
+    agrees = all(planned == captured for planned, captured in seen)
+    counts = tuple(None if one is None else len(one[1]) for one in held)
+    return RowCapture(counts, Verdict.AS_PLANNED if agrees else Verdict.DIFFERS)
+
+
+def _held(
+    kind: str, manager: Manager, row: Row, shapes: Sequence[Shape], report: Json
+) -> tuple[set[Graph], set[Graph]] | None:
+    """The graphs of one row that were planned, and those that a rank holds; None without its manager."""
+    one = next((m for m in report["managers"] if (m["class"], m["query_len"]) == (kind, manager.query_len)), None)
+    if one is None:
+        return None
+    if row.mode is CudaGraphMode.FULL:
+        key = (row.query_len or 0, row.draft_steps or 0)
+        return {graph_of(shape) for shape in shapes}, {g for g in _graphs(one["full"]) if (g[2] or g[3], g[6]) == key}
+    if one["breakable"] is not None:
+        return {(shape.tokens,) for shape in shapes}, {(tokens,) for tokens in one["breakable"]}
+    planned: set[Graph] = {(shape.tokens, shape.active_loras) for shape in shapes}
+    pieces = [_graphs(piece["sizes"]) for piece in report["compiled_pieces"]]
+    return planned, max(pieces, key=lambda sizes: (sizes == planned, len(sizes & planned)), default=set())
+
+
+def _differences(plan: Plan, report: Json, path: Path) -> Iterator[Diagnostic]:
     for message in differences(plan.resolution.frame, plan.graphs.shapes, report):
         yield CAPTURE_DIFFERS.at(Place(str(path)), message, _HELP)
 

@@ -133,6 +133,31 @@ _CAUSES = (
 )
 
 
+GIB_BYTES = 1 << 30
+SAID_MARKERS = (
+    ("model_bytes", "Model loading took {} GiB"),
+    ("kv_cache_bytes", "Available KV cache memory: {} GiB"),
+    ("kv_cache_tokens", "KV cache size: {} tokens"),
+    ("graph_pool_bytes", "CUDA graph pool memory: {} GiB (actual)"),
+    ("graph_pool_estimate_bytes", " GiB (actual), {} GiB (estimated)"),
+)
+"""Numbers that an engine logs while it starts, each with the words around it."""
+
+
+def said_numbers(log: str) -> dict[str, int]:
+    """The last of each number that ``log`` holds; bytes are as round as the GiB that the engine prints."""
+    return {name: number for name, words in SAID_MARKERS if (number := _last_number(log, words)) is not None}
+
+
+def _last_number(log: str, words: str) -> int | None:
+    before, after = map(re.escape, words.split("{}"))
+    found = re.findall(rf"{before}(-?[\d,]*\.?\d+){after}", log)
+    if not found:
+        return None
+    number = float(found[-1].replace(",", ""))
+    return round(number * GIB_BYTES) if " GiB" in words.split("{}")[1] else int(number)
+
+
 @dataclass(slots=True)
 class LogTail:
     """Reads what was added to a log, a bounded piece at a time.

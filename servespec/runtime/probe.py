@@ -23,22 +23,30 @@ class PresentGpu:
 
 def present_gpus() -> tuple[PresentGpu, ...]:
     """The GPUs that the driver lists; none where there is no driver."""
+    return tuple(gpu for line in _asked_of_the_driver(_QUERY) if (gpu := _parsed(line)) is not None)
+
+
+def driver_version() -> str | None:
+    """The version of the GPUs' driver; None where there is none."""
+    return next((line.strip() for line in _asked_of_the_driver("driver_version")), None)
+
+
+def _asked_of_the_driver(query: str) -> list[str]:
+    """A line for each GPU; none where there is no driver, or where it does not answer."""
     program = shutil.which("nvidia-smi")
     if program is None:
-        return ()
+        return []
     try:
         answer = subprocess.run(  # noqa: S603 - the driver's own tool
-            [program, f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits"],
+            [program, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_SECONDS,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return ()
-    if answer.returncode != 0:
-        return ()
-    return tuple(gpu for line in answer.stdout.splitlines() if (gpu := _parsed(line)) is not None)
+        return []
+    return answer.stdout.splitlines() if answer.returncode == 0 else []
 
 
 def _parsed(line: str) -> PresentGpu | None:

@@ -162,6 +162,30 @@ MEMORY_NOT_RETURNED = Rule(
     "Every process of the engine has ended, so its memory should be free. A process outside the launch took some "
     "meanwhile, or the driver has not let go of it.",
 )
+RECORD_UNWRITABLE = Rule(
+    "L020",
+    "record-unwritable",
+    Severity.WARNING,
+    "the record of the launch cannot be written",
+    "The server serves and ends all the same; `record.json` in its folder is missing or of an earlier moment.",
+)
+GRAPHS_CHANGED = Rule(
+    "L021",
+    "graphs-changed",
+    Severity.WARNING,
+    "a worker ended with other graphs than it had captured",
+    "Under the extension each worker reads its graphs after capture and again when it ends. One that was captured late "
+    "made requests wait; one that was lost made its batches run otherwise than planned.",
+    "vllm/v1/worker/worker_base.py: WorkerWrapperBase.shutdown",
+)
+RECORD_UNREADABLE = Rule(
+    "L022",
+    "record-unreadable",
+    Severity.ERROR,
+    "a file is no record of a launch",
+    "A record is checked against its published schema whenever it is read back, so that a file that was cut short, "
+    "edited or written by another version is not taken for evidence.",
+)
 
 RULES: Final = (
     PORT_TAKEN,
@@ -183,6 +207,9 @@ RULES: Final = (
     CAPTURE_UNSEEN,
     UNHEALTHY_AFTER_READY,
     MEMORY_NOT_RETURNED,
+    RECORD_UNWRITABLE,
+    GRAPHS_CHANGED,
+    RECORD_UNREADABLE,
 )
 
 _EXIT_CODES = MappingProxyType(

@@ -3,29 +3,47 @@
 import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from servespec.compiler.engine import Engine
 from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.json_text import json_text
-from servespec.compiler.lower import Lowering
+from servespec.compiler.lower import Lowered, Lowering, Statistics
 from servespec.compiler.plan import Plan
-from servespec.diagnostics import Diagnostic, Place, Severity, SpecError
-from servespec.runtime.capture_log import log_findings
-from servespec.runtime.capture_report import remove_reports, report_findings
+from servespec.diagnostics import Diagnostic, Place, Severity, SpecError, has_errors
+from servespec.runtime.capture import Capture
+from servespec.runtime.capture_log import log_capture
+from servespec.runtime.capture_report import graphs_at_exit, remove_reports, report_capture
 from servespec.runtime.config_rules import R010
 from servespec.runtime.device_memory import device_use, not_returned
+from servespec.runtime.dispatch_counts import read_counts, remove_counts
+from servespec.runtime.dispatch_logger import KEEP_VARIABLE
+from servespec.runtime.engine_log import said_numbers
 from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.installed_engine import InstalledEngine, find_installed_engine
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.memory_advice import advised
+from servespec.runtime.private_file import write_private
 from servespec.runtime.probe import hardware_problem
+from servespec.runtime.record import Measured, write_record
 from servespec.runtime.spec_file import base_folder
-from servespec.runtime.supervise import OnEvent, Outcome, Task, serve
+from servespec.runtime.supervise import Event, Outcome, Task, serve
 
 _STATE_FOLDER = Path("servespec")
+_PLUGIN_FOLDER = Path(__file__).with_name("engine_plugin")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """The server answers, and what it captured was held against the plan."""
+
+    capture: Capture
+
+
+LaunchEvent = Event | Checked
+OnLaunchEvent = Callable[[LaunchEvent], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +67,7 @@ def serving_of(plan: Plan, folder: Path | None) -> Serving:
     where = folder or _new_folder(spec.model.id)
     command = LaunchCommand(
         argv=program_path(plan.lowered.argv),
-        env={**plan.lowered.env, **_record_variable(plan, where)},
+        env={**plan.lowered.env, FOLDER_VARIABLE: str(where.absolute()), **_plugin_variables(plan.lowered)},
         host=spec.serve.host,
         port=spec.serve.port,
         log_path=(where / "engine.log").absolute(),
@@ -58,8 +76,15 @@ def serving_of(plan: Plan, folder: Path | None) -> Serving:
     return Serving(command=command, folder=where, ready_timeout_seconds=float(spec.serve.ready_timeout_seconds))
 
 
-def _record_variable(plan: Plan, folder: Path) -> dict[str, str]:
-    return {FOLDER_VARIABLE: str(folder.absolute())} if plan.lowered.lowering is Lowering.EXTENSION else {}
+def _plugin_variables(lowered: Lowered) -> dict[str, str]:
+    """What makes the engine find the plug-in that counts its steps; nothing where it has no statistics to count."""
+    if lowered.statistics is Statistics.OFF:
+        return {}
+    given = lowered.env.get("PYTHONPATH", os.environ.get("PYTHONPATH", ""))
+    # An empty entry would be the current folder.
+    search_path = [str(_PLUGIN_FOLDER), *filter(None, [given])]
+    keeps = {KEEP_VARIABLE: "1"} if lowered.statistics is Statistics.SPEC else {}
+    return {"PYTHONPATH": os.pathsep.join(search_path), **keeps}
 
 
 def _problems(plan: Plan) -> Sequence[Diagnostic]:
@@ -95,20 +120,26 @@ def _difference(engine: Engine, installed: InstalledEngine) -> str | None:
 
 
 def run(
-    plan: Plan, serving: Serving, on_event: OnEvent, task: Task | None = None, *, fail_on_drift: bool = True
+    plan: Plan, serving: Serving, on_event: OnLaunchEvent, task: Task | None = None, *, fail_on_drift: bool = True
 ) -> Outcome:
     """Starts the engine, holds what it captured against the plan, and stays until it ends.
 
-    The plan lies beside the engine's log. With ``fail_on_drift`` a server that captured something else is stopped.
+    The plan and the record lie beside the engine's log.  With ``fail_on_drift`` a server that captured something else
+    is stopped.
     """
+    measured = Measured(started=time.time())
 
     def verify() -> tuple[Diagnostic, ...]:
-        found = _capture_findings(plan, serving)
-        return found if fail_on_drift else tuple(_as_warning(finding) for finding in found)
+        nonlocal measured
+        capture = _capture(plan, serving)
+        said = said_numbers(serving.command.log_path.read_text(encoding="utf-8", errors="replace"))
+        found = capture.findings if fail_on_drift else tuple(map(_as_warning, capture.findings))
+        ready = None if has_errors(found) else time.time()
+        measured = replace(measured, capture=capture, said=said, ready=ready, findings=found)
+        on_event(Checked(capture))
+        return (*found, *write_record(serving.folder, plan, measured))
 
-    serving.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    remove_reports(serving.folder)
-    _write_private(serving.folder / "plan.json", json_text(plan.to_json()))
+    _prepare_folder(plan, serving.folder)
     count = 0 if is_cpu(plan.resolution.device) else plan.resolution.device_count
     before = device_use(count) if count else None
     outcome = serve(
@@ -120,14 +151,36 @@ def run(
     )
     found = [advised(finding, plan, serving.folder, outcome.log_path) for finding in outcome.diagnostics]
     left = not_returned(before, count, Place(str(outcome.log_path)))
-    return replace(outcome, diagnostics=(*found, *left))
+    return _recorded(plan, serving, measured, replace(outcome, diagnostics=(*found, *left)))
 
 
-def _capture_findings(plan: Plan, serving: Serving) -> tuple[Diagnostic, ...]:
+def _prepare_folder(plan: Plan, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    remove_reports(folder)
+    remove_counts(folder)
+    write_private(folder / "plan.json", json_text(plan.to_json()))
+
+
+def _recorded(plan: Plan, serving: Serving, measured: Measured, outcome: Outcome) -> Outcome:
+    """The end of a launch, with what the record of it lacked until then."""
+    at_exit, changes = graphs_at_exit(plan, serving.folder)
+    found = (*outcome.diagnostics, *changes)
+    ended = replace(
+        measured,
+        at_exit=at_exit,
+        ended=time.time(),
+        exit_code=outcome.exit_code,
+        counts=read_counts(serving.folder),
+        findings=tuple(dict.fromkeys((*measured.findings, *found))),
+    )
+    return replace(outcome, diagnostics=(*found, *write_record(serving.folder, plan, ended)))
+
+
+def _capture(plan: Plan, serving: Serving) -> Capture:
     """From the workers' own reports under the extension; else from the engine's log, which only counts."""
     if plan.lowered.lowering is Lowering.EXTENSION:
-        return report_findings(plan, serving.folder)
-    return log_findings(plan, serving.command.log_path)
+        return report_capture(plan, serving.folder)
+    return log_capture(plan, serving.command.log_path)
 
 
 def _as_warning(finding: Diagnostic) -> Diagnostic:
@@ -149,9 +202,3 @@ def _new_folder(model: str) -> Path:
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     name = "".join(one if one.isalnum() or one in "-._" else "-" for one in Path(model).name) or "model"
     return state / _STATE_FOLDER / f"{time.strftime('%Y%m%dT%H%M%S')}-{name}-{os.getpid()}"
-
-
-def _write_private(path: Path, text: str) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)

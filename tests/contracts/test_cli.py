@@ -247,7 +247,7 @@ def test_a_command_line_is_planned_and_mended() -> None:
     assert "warning[P101]" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["spec", "plan"])
+@pytest.mark.parametrize("name", ["spec", "plan", "record"])
 def test_schemas_are_json(name: str) -> None:
     assert json.loads(run("schema", name).stdout)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 

@@ -47,7 +47,7 @@ def fail_at(plan: Plan, manager: Manager, place: int, folder: Path, monkeypatch:
     def compile_or_warm_up_model() -> None:
         engines_own.capture(create_forward_fn)
 
-    config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_rank=0))
+    config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_index=0))
     calls = dict.fromkeys(("load_model", "determine_available_memory", "initialize_from_config"))
     worker = SimpleNamespace(vllm_config=config, rank=0, **calls, compile_or_warm_up_model=compile_or_warm_up_model)
     record_failures(worker)

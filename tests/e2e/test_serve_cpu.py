@@ -1,23 +1,32 @@
 """The embedded engine in earnest: a real model, a real server, a real answer, and nothing left behind."""
 
 import importlib.util
+import json
 import os
 import signal
 import socket
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Timer
 
+import jsonschema
 import pytest
 
+from servespec.compiler.pipeline import compile_spec
+from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.runtime.ask import ask
 from servespec.runtime.embedded_model import MODEL_NAME, is_whole, prepare
+from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.health import free_port
 from servespec.runtime.keeper import descendants
 from servespec.runtime.launch import LaunchCommand
+from servespec.runtime.serving import run, serving_of
+from servespec.runtime.spec_file import read_spec
 from servespec.runtime.supervise import Event, PhaseReached, Ready, Started, serve
+from tests.plans import REPOSITORY
 
 pytestmark = [
     pytest.mark.serve,
@@ -77,6 +86,40 @@ def test_the_embedded_engine_answers_and_leaves_nothing(command: LaunchCommand, 
     # The keeper, the API server, the engine core and its worker at least.
     assert len(engines) >= 4
     assert [pid for pid in engines if Path(f"/proc/{pid}").exists()] == []
+
+
+def test_a_spec_is_served_with_its_steps_counted_and_a_record_left(
+    model: Path, tmp_path: Path, family: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plug-in counts in the real engine: its `/metrics`, the file that it leaves, and the record agree."""
+    monkeypatch.chdir(REPOSITORY / "examples")
+    port = free_port()
+    source = read_spec("smollm2-cpu.yaml", (f"serve.port={port}", f"model.id={model}"))
+    plan = compile_spec(compile_request(source, Options()))
+    seen: dict[str, float] = {}
+
+    def question(url: str) -> None:
+        assert "Paris" in ask(url, QUESTION)
+        with urllib.request.urlopen(f"{url}/metrics", timeout=30) as answer:  # noqa: S310 - the server under test
+            lines = [line.rpartition(" ") for line in answer.read().decode().splitlines()]
+        seen.update({name: float(value) for name, _, value in lines if "_total{" in name})
+
+    outcome = run(plan, serving_of(plan, tmp_path), lambda _: None, question)
+
+    assert (outcome.exit_code, outcome.diagnostics) == (0, ())
+    labels = f'{{engine="0",mode="NONE",model_name="{MODEL_NAME}"}}'
+    names = ("steps", "unpadded_tokens", "padding_tokens")
+    steps, tokens, padding = (seen[f"servespec:target_{name}_total{labels}"] for name in names)
+    generated = seen[f'vllm:generation_tokens_total{{engine="0",model_name="{MODEL_NAME}"}}']
+    # The prompt runs in one step, which makes the first token.
+    assert (steps, padding) == (generated, 0)
+    assert tokens == generated - 1 + seen[f'vllm:prompt_tokens_total{{engine="0",model_name="{MODEL_NAME}"}}']
+    record = json.loads((tmp_path / "record.json").read_text(encoding="utf-8"))
+    jsonschema.Draft202012Validator(RECORD_SCHEMA).validate(record)
+    assert record["measured"]["dispatch"] == [
+        {"engine": 0, "mode": "NONE", "steps": steps, "unpadded_tokens": tokens, "padding_tokens": 0}
+    ]
+    assert record["measured"]["engine_said"]["kv_cache_tokens"] > 0
 
 
 def test_sigterm_ends_the_ready_server_with_143(command: LaunchCommand, family: set[int]) -> None:

@@ -11,7 +11,9 @@ from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.hand_off import manager_class
 from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.plan import Plan
-from servespec.runtime.capture_report import remove_reports, report_findings
+from servespec.render.serve_text import capture_line
+from servespec.runtime.capture import AtExit, RowCapture, Verdict
+from servespec.runtime.capture_report import graphs_at_exit, remove_reports, report_capture
 from tests.plans import Json, compiled, model_folder, spec_of
 from tests.strategies import EXTENSION
 
@@ -53,7 +55,8 @@ def report_of(plan: Plan) -> Json:
             }
         )
     pieces = [{"pieces": 3, "sizes": [list(one) for one in sizes]} for sizes in sorted(piece_lists)]
-    return {"format": 1, "sha256": "", "managers": managers, "compiled_pieces": pieces}
+    took = {"capture_seconds": 13.6, "graph_bytes": 2_254_857_830}
+    return {"format": 1, "sha256": "", **took, "managers": managers, "compiled_pieces": pieces}
 
 
 def left(folder: Path, report: Json, name: str = "captured-0-0.json") -> None:
@@ -61,7 +64,7 @@ def left(folder: Path, report: Json, name: str = "captured-0-0.json") -> None:
 
 
 def found(plan: Plan, folder: Path) -> list[tuple[str, str]]:
-    return [(finding.code, finding.message) for finding in report_findings(plan, folder)]
+    return [(finding.code, finding.message) for finding in report_capture(plan, folder).findings]
 
 
 def test_a_capture_as_planned_has_no_findings(tmp_path: Path) -> None:
@@ -69,6 +72,37 @@ def test_a_capture_as_planned_has_no_findings(tmp_path: Path) -> None:
     left(tmp_path, report_of(plan))
 
     assert found(plan, tmp_path) == []
+    capture = report_capture(plan, tmp_path)
+    rows = plan.graphs.rows
+    assert capture.rows == tuple(RowCapture((row.graphs,), Verdict.AS_PLANNED) for row in rows)
+    assert capture_line(capture, plan) == (
+        f"captured as planned: {len(rows)} runners, {len(plan.graphs.shapes)} graphs on 1 rank, 2.1 GiB, 14 s"
+    )
+
+
+def test_each_tier_has_its_own_row(tmp_path: Path) -> None:
+    tiers = [{"up_to": 16, "num_speculative_tokens": 3}, {"num_speculative_tokens": 1}]
+    draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 3, "dynamic": tiers}
+    plan = plan_of(speculative=draft)
+    left(tmp_path, report_of(plan))
+
+    capture = report_capture(plan, tmp_path)
+
+    assert [row.query_len for row in plan.graphs.rows if row.routine == "uniform_decode"] == [4, 2]
+    assert capture.rows == tuple(RowCapture((row.graphs,), Verdict.AS_PLANNED) for row in plan.graphs.rows)
+
+
+def test_a_rank_without_the_drafter_holds_none_of_its_rows(tmp_path: Path) -> None:
+    plan = plan_of()
+    report = report_of(plan)
+    report["managers"] = report["managers"][:1]
+    left(tmp_path, report)
+
+    rows = zip(plan.graphs.rows, report_capture(plan, tmp_path).rows, strict=True)
+
+    drafter = [captured for row, captured in rows if row.runner == "drafter"]
+    assert drafter == [RowCapture((None,), Verdict.UNSEEN)] * len(drafter)
+    assert len(drafter) == 3
 
 
 def without_a_full_graph(report: Json) -> None:
@@ -122,6 +156,27 @@ def test_every_difference_is_an_error(change: Callable[[Json], None], said: str,
     assert codes_and_messages[0] == ("L016", said)
 
 
+@pytest.mark.parametrize(
+    ("change", "routine", "fewer"),
+    [(without_a_full_graph, "uniform_decode", 1), (with_a_full_graph_more, "later_steps", -1)],
+)
+def test_the_row_that_differs_is_named_with_its_number(
+    change: Callable[[Json], None], routine: str, fewer: int, tmp_path: Path
+) -> None:
+    plan = plan_of()
+    report = report_of(plan)
+    change(report)
+    left(tmp_path, report)
+
+    rows = zip(plan.graphs.rows, report_capture(plan, tmp_path).rows, strict=True)
+
+    assert [
+        (row.routine, row.graphs - (captured.graphs[0] or 0))
+        for row, captured in rows
+        if captured.verdict != "as_planned"
+    ] == [(routine, fewer)]
+
+
 def test_breakable_graphs_are_compared_by_manager(tmp_path: Path) -> None:
     plan = plan_of()
     report = report_of(plan)
@@ -154,3 +209,75 @@ def test_reports_of_an_earlier_launch_are_no_evidence(tmp_path: Path) -> None:
     remove_reports(tmp_path)
 
     assert found(plan, tmp_path) == [("L017", "1 of 1 workers left no report of what they captured")]
+
+
+def test_workers_that_end_as_they_captured(tmp_path: Path) -> None:
+    plan = plan_of()
+    left(tmp_path, report_of(plan))
+    assert graphs_at_exit(plan, tmp_path) == (AtExit.UNSEEN, ())
+
+    left(tmp_path, report_of(plan), "left-0-0.json")
+
+    assert graphs_at_exit(plan, tmp_path) == (AtExit.SAME, ())
+
+
+def with_a_piece_less(report: Json) -> None:
+    report["compiled_pieces"][-1]["pieces"] -= 1
+
+
+def captured_late(report: Json) -> None:
+    report["compiled_pieces"][-1]["sizes"].append([777, 0])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            without_a_full_graph,
+            ["no longer holds graphs of `ModelCudaGraphManager` at query length 4: 1, of 256 tokens"],
+        ),
+        (
+            with_a_full_graph_more,
+            ["captured late graphs of `SpeculatorCudaGraphManager` at query length 1: 1, of 999 tokens"],
+        ),
+        (captured_late, ["captured late graphs of the compiled pieces: 1, of 777 tokens"]),
+        (without_any_pieces, ["no longer holds graphs of the compiled pieces: 51, of 1, 2, 4, 8, ... tokens"]),
+        (
+            without_the_drafters_manager,
+            ["no longer holds graphs of `SpeculatorCudaGraphManager` at query length 1: 21, of 1, 2, 3, 4, ... tokens"],
+        ),
+    ],
+)
+def test_a_graph_lost_or_captured_late_is_a_warning(
+    change: Callable[[Json], None], said: list[str], tmp_path: Path
+) -> None:
+    plan = plan_of()
+    changed = report_of(plan)
+    change(changed)
+    left(tmp_path, report_of(plan))
+    left(tmp_path, changed, "left-0-0.json")
+
+    at_exit, found = graphs_at_exit(plan, tmp_path)
+
+    assert at_exit is AtExit.CHANGED
+    assert [(one.code, one.severity) for one in found] == [("L021", "warning")] * len(said)
+    assert [one.message for one in found] == [f"the worker of `left-0-0.json` {text}" for text in said]
+
+
+def test_a_piece_that_lost_its_graphs_is_seen(tmp_path: Path) -> None:
+    plan = plan_of()
+    changed = report_of(plan)
+    with_a_piece_less(changed)
+    left(tmp_path, report_of(plan))
+    left(tmp_path, changed, "left-0-0.json")
+
+    assert graphs_at_exit(plan, tmp_path)[0] is AtExit.CHANGED
+
+
+def test_reports_of_an_earlier_end_are_no_evidence(tmp_path: Path) -> None:
+    plan = plan_of()
+    left(tmp_path, report_of(plan), "left-0-0.json")
+    remove_reports(tmp_path)
+    left(tmp_path, report_of(plan))
+
+    assert graphs_at_exit(plan, tmp_path) == (AtExit.UNSEEN, ())

@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from servespec.runtime.engine_log import (
     PHASE_MARKERS,
+    SAID_MARKERS,
     Cause,
     LogTail,
     Phase,
     Telling,
     read_failure,
+    said_numbers,
     telling_of,
 )
 
@@ -195,13 +197,32 @@ def test_the_phase_does_not_depend_on_when_the_log_is_read(
     assert tail.phase is dict(PHASE_MARKERS)[markers[-1]]
 
 
+SAID = """\
+(Worker pid=1) INFO 01-01 00:00:00 [m.py:1] Model loading took 15.27 GiB memory and 3.123456 seconds
+(EngineCore pid=1) INFO [w.py:1] Available KV cache memory: 101.5 GiB
+(EngineCore pid=1) INFO [k.py:1] GPU KV cache size: 1,234,560 tokens, Maximum concurrency
+(Worker pid=1) INFO [w.py:1] CUDA graph pool memory: 2.5 GiB (actual), 0.25 GiB (estimated), difference
+"""
+
+
+def test_what_the_engine_says_of_its_memory() -> None:
+    assert said_numbers(SAID) == {
+        "model_bytes": round(15.27 * 2**30),
+        "kv_cache_bytes": 108_984_795_136,
+        "kv_cache_tokens": 1_234_560,
+        "graph_pool_bytes": 2_684_354_560,
+        "graph_pool_estimate_bytes": 268_435_456,
+    }
+    assert said_numbers("nothing of the kind") == {}
+
+
 @pytest.mark.engine
 @pytest.mark.parametrize("version", ["0.33.0", "0.32.0"])
 def test_markers_stand_in_the_engines_sources(version: str) -> None:
     folder = ENGINES / f"vllm-{version}" / "vllm"
     if not folder.is_dir():
         pytest.skip(f"no {folder}; run tools/fetch_engines.py")
-    wanted = {marker for marker, _ in PHASE_MARKERS}
+    wanted = {marker for marker, _ in PHASE_MARKERS} | {words.replace("{}", "%s").encode() for _, words in SAID_MARKERS}
     for part in ("v1", "model_executor/model_loader", "compilation", "entrypoints"):
         for file in (folder / part).rglob("*.py"):
             text = file.read_bytes()

@@ -52,7 +52,7 @@ class Worker:
     """Fails in one of its calls; in a capture, at the graph of four tokens."""
 
     def __init__(self, fails_in: str, error: BaseException, *, captures: bool) -> None:
-        self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_rank=1))
+        self.vllm_config = SimpleNamespace(parallel_config=SimpleNamespace(data_parallel_index=1))
         self.rank, self.fails_in, self.error, self.captures = 3, fails_in, error, captures
 
     def load_model(self, *, load_dummy_weights: bool = False) -> bool:

@@ -34,7 +34,10 @@ def test_the_launch_line_names_the_class() -> None:
 
     assert argv[argv.index("--worker-extension-cls") + 1] == EXTENSION_CLASS
     assert getattr(sys.modules[module], name) is PlannedGraphs
-    assert [one for one in dir(PlannedGraphs) if not one.startswith("__")] == ["init_worker_extension"]
+    assert [one for one in dir(PlannedGraphs) if not one.startswith("__")] == [
+        "destroy_worker_extension",
+        "init_worker_extension",
+    ]
 
 
 def test_the_hand_off_arrives() -> None:
@@ -139,7 +142,8 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         vars(module).update(members)
         monkeypatch.setitem(sys.modules, name, module)
     monkeypatch.setenv("SERVESPEC_RECORD_FOLDER", str(tmp_path))
-    config = SimpleNamespace(additional_config=handed(), parallel_config=SimpleNamespace(data_parallel_rank=1))
+    parallel = SimpleNamespace(data_parallel_rank=0, data_parallel_index=1)
+    config = SimpleNamespace(additional_config=handed(), parallel_config=parallel)
     calls = {name: lambda: None for name in PHASES}
     return SimpleNamespace(vllm_config=config, model_runner=Runner(), rank=0, switches=switches, **calls)
 
@@ -201,6 +205,30 @@ def test_a_plan_without_full_graphs_leaves_every_step_to_the_kernel() -> None:
         widest_full_tokens([{"full": []}, {"full": [[16, 4, 4, None], [32, 8, 4, None]]}, {"full": [[9, 9, 1, 0]]}])
         == 32
     )
+
+
+@needs_engine
+def test_the_graphs_are_read_again_when_the_worker_ends(worker: SimpleNamespace, tmp_path: Path) -> None:
+    PlannedGraphs.init_worker_extension(worker)
+    worker.model_runner.capture_model()
+    worker.model_runner.cudagraph_manager.graphs.popitem()
+
+    PlannedGraphs.destroy_worker_extension(worker)
+
+    captured, left = (json.loads((tmp_path / f"{name}-1-0.json").read_text()) for name in ("captured", "left"))
+    assert [len(one["managers"][0]["full"]) for one in (captured, left)] == [2, 1]
+    assert left["compiled_pieces"] == captured["compiled_pieces"]
+
+
+@needs_engine
+def test_a_worker_that_captured_nothing_leaves_nothing(worker: SimpleNamespace, tmp_path: Path) -> None:
+    """A start that fails ends here too, with a worker that may have no runner yet."""
+    PlannedGraphs.init_worker_extension(worker)
+    worker.model_runner = None
+
+    PlannedGraphs.destroy_worker_extension(worker)
+
+    assert list(tmp_path.iterdir()) == []
 
 
 @needs_engine

@@ -10,7 +10,7 @@ _CUDAGRAPH_MANAGER = """__init__ _build_lora_dispatch_map _resolve_effective_lor
 _init_candidates needs_capture _capture_stream capture captured_token_counts dispatch run_fullgraph
 run_pw_graph init_breakable_cg_runner"""
 _CUDAGRAPH_UTILS = """AttentionState BatchExecutionDescriptor _is_compatible ModelCudaGraphManager
-prepare_inputs_to_capture profile_cudagraph_memory _extrapolate_full_graph_memory"""
+prepare_inputs_to_capture profile_cudagraph_memory _extrapolate_full_graph_memory make_cudagraph_stats"""
 
 # Names that only one version has are recorded for that version alone.
 TARGETS: dict[str, str] = {
@@ -29,6 +29,8 @@ TARGETS: dict[str, str] = {
         build_dynamic_sd_schedule_lookup""",
     "vllm/engine/arg_utils.py": """EngineArgs.get_batch_defaults
         EngineArgs._set_default_max_num_seqs_and_batched_tokens_args""",
+    "vllm/compilation/cuda_graph.py": "CUDAGraphStat",
+    "vllm/v1/metrics/loggers.py": "load_stat_logger_plugin_factories StatLoggerManager.record",
     "vllm/v1/worker/utils.py": "get_uniform_decode_token_count",
     f"{_GPU}/model_runner.py": "GPUModelRunner.initialize_kv_cache GPUModelRunner.capture_model",
     "vllm/v1/attention/backends/flash_attn.py": """FlashAttentionMetadataBuilder.__init__
@@ -64,7 +66,7 @@ def _speculator_targets(engine: Engine) -> list[tuple[str, str]]:
 
 
 def _extension_targets(engine: Engine) -> list[tuple[str, str]]:
-    """The hook through which a worker extension starts."""
+    """The hooks through which a worker extension starts and ends."""
     module = engine.module(_WORKER_BASE)
     classes = [one.name for one in module.tree.body if isinstance(one, ast.ClassDef)]
-    return [(_WORKER_BASE, f"{name}.init_device") for name in classes]
+    return [(_WORKER_BASE, f"{name}.{hook}") for name in classes for hook in ("init_device", "shutdown")]

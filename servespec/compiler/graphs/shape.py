@@ -86,6 +86,9 @@ class Row:
     max_requests: Requests | None
     max_tokens: Tokens
 
+    def holds(self, shape: Shape) -> bool:
+        return _row_key(shape) == (self.runner, self.routine, self.mode, self.query_len, self.draft_steps)
+
 
 def rows_of(shapes: Iterable[Shape]) -> tuple[Row, ...]:
     """The inventory: one row per routine and query length, in order of first appearance."""

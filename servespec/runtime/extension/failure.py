@@ -11,7 +11,7 @@ from traceback import walk_tb
 from types import TracebackType
 from typing import Any, Final
 
-from servespec.runtime.extension.report import graph_json, write_record
+from servespec.runtime.extension.report import graph_json, leave
 
 PHASES: Final = {
     "load_model": "loading weights",
@@ -65,7 +65,7 @@ class _Watch:
         if isinstance(error, Exception):
             # What failed is to be raised, whatever becomes of the record.
             with suppress(OSError):
-                write_record(self.worker, failure_name, failure_of(self.phase, error, trace))
+                leave(self.worker, failure_name, failure_of(self.phase, error, trace))
 
 
 def failure_of(phase: str, error: Exception, trace: TracebackType | None) -> dict[str, Any]:
@@ -73,7 +73,6 @@ def failure_of(phase: str, error: Exception, trace: TracebackType | None) -> dic
     manager, descriptor = _in_capture(trace)
     is_real = phase == PHASES["compile_or_warm_up_model"] and manager is not None
     return {
-        "format": 1,
         "phase": CAPTURING if is_real else phase,
         "error": type(error).__name__,
         "message": str(error),

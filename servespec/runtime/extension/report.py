@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from servespec.runtime.extension.split_rule import split_rule_tokens
+from servespec.runtime.private_file import write_private
 
 FOLDER_VARIABLE: Final = "SERVESPEC_RECORD_FOLDER"
 """Where each worker leaves its report; a variable, because the engine's settings are the key of its compile cache."""
@@ -21,35 +22,42 @@ def report_name(data_parallel_rank: int, rank: int) -> str:
     return f"captured-{data_parallel_rank}-{rank}.json"
 
 
+def left_name(data_parallel_rank: int, rank: int) -> str:
+    """Of the report that is made when the worker ends."""
+    return f"left-{data_parallel_rank}-{rank}.json"
+
+
 def write_report(worker: Any, sha256: str, seconds: float, graph_bytes: int) -> None:
     """Leaves this worker's report of what it captured."""
-    write_record(worker, report_name, report_of(worker.model_runner, sha256, seconds, graph_bytes))
+    took = {"sha256": sha256, "capture_seconds": round(seconds, 3), "graph_bytes": graph_bytes}
+    rule = {"split_rule_tokens": split_rule_tokens(worker.model_runner)}
+    leave(worker, report_name, {**took, **rule, **entries_of(worker.model_runner)})
 
 
-def write_record(worker: Any, name: Callable[[int, int], str], record: Mapping[str, Any]) -> None:
+def write_left(worker: Any) -> None:
+    """Leaves what the worker holds at its end; nothing where it has reported no capture."""
+    path = _path(worker, report_name)
+    if path is not None and path.is_file():
+        leave(worker, left_name, entries_of(worker.model_runner))
+
+
+def leave(worker: Any, name: Callable[[int, int], str], content: Mapping[str, Any]) -> None:
     """A file of this worker's in the folder of the variable, whole or not at all; nothing where it names none."""
+    path = _path(worker, name)
+    if path is not None:
+        write_private(path, json.dumps({"format": 1, **content}, indent=1) + "\n")
+
+
+def _path(worker: Any, name: Callable[[int, int], str]) -> Path | None:
+    """By the data-parallel index, as every rank of a dense model has data-parallel rank 0."""
     folder = os.environ.get(FOLDER_VARIABLE)
-    if not folder:
-        return
-    path = Path(folder) / name(worker.vllm_config.parallel_config.data_parallel_rank, worker.rank)
-    written = path.with_suffix(".part")
-    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(json.dumps(record, indent=1) + "\n")
-    written.rename(path)
+    index = worker.vllm_config.parallel_config.data_parallel_index
+    return Path(folder) / name(index, worker.rank) if folder else None
 
 
-def report_of(runner: Any, sha256: str, seconds: float, graph_bytes: int) -> dict[str, Any]:
-    managers = list(_managers(runner))
-    return {
-        "format": 1,
-        "sha256": sha256,
-        "capture_seconds": round(seconds, 3),
-        "graph_bytes": graph_bytes,
-        "split_rule_tokens": split_rule_tokens(runner),
-        "managers": [_manager_json(manager) for manager in managers],
-        "compiled_pieces": _compiled_pieces(),
-    }
+def entries_of(runner: Any) -> dict[str, Any]:
+    """Every graph that the runner's managers and the compiled pieces hold now."""
+    return {"managers": [_manager_json(one) for one in _managers(runner)], "compiled_pieces": _compiled_pieces()}
 
 
 def _managers(runner: Any) -> Iterator[Any]:

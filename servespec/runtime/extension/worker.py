@@ -1,6 +1,8 @@
 """The class that `--worker-extension-cls` names: the engine calls it in each worker, before any weight is loaded.
 
-Source: vllm/v1/worker/worker_base.py: WorkerWrapperBase.init_device.
+It is called again when a worker shuts down, under the executor of one process and that of several; a worker that is
+killed is not asked any more.
+Source: vllm/v1/worker/worker_base.py: WorkerWrapperBase.init_device, WorkerWrapperBase.shutdown.
 """
 
 import time
@@ -11,12 +13,12 @@ from typing import Any
 from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, digest
 from servespec.runtime.extension.failure import record_failures
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
-from servespec.runtime.extension.report import write_report
+from servespec.runtime.extension.report import write_left, write_report
 from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
 
 
 class PlannedGraphs:
-    """Mixed into the engine's worker, so it adds no name but the one that the engine calls."""
+    """Mixed into the engine's worker, so it adds no names but those that the engine calls."""
 
     @staticmethod
     def init_worker_extension(worker: Any) -> None:
@@ -31,6 +33,11 @@ class PlannedGraphs:
         bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
         _report_after_capture(worker, given["sha256"])
         record_failures(worker)
+
+    @staticmethod
+    def destroy_worker_extension(worker: Any) -> None:
+        """Reads the worker's graphs again; the engine goes on to end it whatever is raised."""
+        write_left(worker)
 
 
 def hand_off_of(additional_config: Any) -> Mapping[str, Any]:

@@ -1,0 +1,232 @@
+"""The record of a launch: its form, what it keeps to itself, and when it is written."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from servespec.compiler.plan import PLAN_SCHEMA
+from servespec.compiler.record_schema import RECORD_SCHEMA
+from servespec.diagnostics import Place, SpecError
+from servespec.runtime import serving
+from servespec.runtime.capture import Capture, Evidence, RankCapture, RowCapture, Verdict
+from servespec.runtime.dispatch_counts import ModeCount, write_counts
+from servespec.runtime.engine_log import SAID_MARKERS
+from servespec.runtime.record import Measured, read_record, record_of, write_record
+from servespec.runtime.run_rules import CAPTURE_DIFFERS, DIED_AFTER_READY
+from servespec.runtime.serving import Checked, Serving, run
+from tests.plans import Json, compiled, model_folder, spec_of
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+COUNT = ModeCount(engine=0, mode="FULL", steps=3, unpadded_tokens=20, padding_tokens=4)
+DIFFERS = CAPTURE_DIFFERS.at(Place("log"), "one graph less", "see the log")
+
+
+def plan_of(**sections: Any) -> Any:
+    draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 3}
+    return compiled(
+        spec_of("qwen3-8b", "h200", **{"speculative": draft, "scheduler": {"max_num_seqs": 64}, **sections})
+    )
+
+
+def capture_of(plan: Any, **changes: Any) -> Capture:
+    rows = tuple(RowCapture((row.graphs,), Verdict.AS_PLANNED) for row in plan.graphs.rows)
+    rank = RankCapture(data_parallel_rank=0, rank=0, capture_seconds=13.6, graph_bytes=1 << 31)
+    return Capture(**{"evidence": Evidence.WORKERS, "rows": rows, "ranks": (rank,), "findings": (), **changes})
+
+
+def checked(document: Json) -> Json:
+    jsonschema.Draft202012Validator(RECORD_SCHEMA).validate(document)
+    return document
+
+
+def test_a_record_is_the_plan_with_measured_columns() -> None:
+    plan = plan_of()
+    findings = (DIED_AFTER_READY.at(Place("log"), "the engine exited", "see the log"),)
+    measured = Measured(
+        started=1_800_000_000.2,
+        ready=1_800_000_060.0,
+        ended=1_800_003_600.0,
+        exit_code=7,
+        capture=capture_of(plan),
+        said={"kv_cache_tokens": 1234},
+        counts=(COUNT,),
+        findings=findings,
+    )
+
+    record = checked(record_of(plan, measured))
+
+    said = record.pop("measured")
+    columns = [row.pop("captured") for row in record["runners"]]
+    assert record == json.loads(json.dumps(plan.to_json()))
+    assert columns == [{"graphs": [row["graphs"]], "verdict": "as_planned"} for row in record["runners"]]
+    assert (said["started_at"], said["ready_at"]) == ("2027-01-15T08:00:00+00:00", "2027-01-15T08:01:00+00:00")
+    assert (said["ended_at"], said["exit_code"]) == ("2027-01-15T09:00:00+00:00", 7)
+    assert (said["verdict"], said["evidence"]) == ("as_planned", "workers")
+    assert said["ranks"] == [{"data_parallel_rank": 0, "rank": 0, "capture_seconds": 13.6, "graph_bytes": 1 << 31}]
+    assert said["engine_said"] == {"kv_cache_tokens": 1234}
+    assert said["dispatch"] == [{"engine": 0, "mode": "FULL", "steps": 3, "unpadded_tokens": 20, "padding_tokens": 4}]
+    assert [finding["code"] for finding in said["findings"]] == ["L009"]
+
+
+def test_a_launch_that_never_answered_saw_nothing() -> None:
+    record = checked(record_of(plan_of(), Measured(started=0.0, ended=1.0, exit_code=5)))
+
+    assert {row["captured"]["verdict"] for row in record["runners"]} == {"unseen"}
+    said = record["measured"]
+    assert (said["verdict"], said["evidence"], said["ready_at"], said["dispatch"]) == ("unseen", None, None, [])
+
+
+def test_a_drafter_without_graphs_has_its_row(tmp_path: Path) -> None:
+    plan = plan_of(speculative={"method": "ngram", "num_speculative_tokens": 3})
+
+    record = checked(record_of(plan, Measured(started=0.0, capture=capture_of(plan))))
+
+    assert record["runners"][-1]["captured"] == {"graphs": [], "verdict": "as_planned"}
+
+
+def test_secrets_stay_out() -> None:
+    """A spec that holds one is refused; the record masks one all the same."""
+    plan = plan_of()
+    argv = (*plan.lowered.argv, "--api-key", "hunter2hunter2")
+    plan = replace(plan, lowered=replace(plan.lowered, argv=argv))
+
+    record = checked(record_of(plan, Measured(started=0.0)))
+
+    assert "hunter2" not in json.dumps(record)
+    assert record["launch"]["argv"] == [*plan.lowered.argv[:-1], "***"]
+
+
+def test_a_plan_is_no_record_and_its_schema_is_untouched() -> None:
+    with pytest.raises(jsonschema.ValidationError):
+        checked(plan_of().to_json())
+    assert "captured" not in json.dumps(PLAN_SCHEMA)
+    assert "captured" not in json.dumps(RECORD_SCHEMA["properties"]["stock"])
+
+
+def test_the_schema_knows_every_number_that_is_read_off_a_log() -> None:
+    said = RECORD_SCHEMA["properties"]["measured"]["properties"]["engine_said"]["properties"]
+
+    assert list(said) == [name for name, _ in SAID_MARKERS]
+
+
+def test_a_record_that_cannot_be_written_is_a_finding(tmp_path: Path) -> None:
+    (tmp_path / "record.json").mkdir()
+
+    found = write_record(tmp_path, plan_of(), Measured(started=0.0))
+
+    assert [finding.code for finding in found] == ["L020"]
+    assert f"`{tmp_path}/record.json` cannot be written: is a directory" in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "No such file"),
+        ("{", "Expecting property name"),
+        ("\\xff", "Expecting value"),
+        ("[]", "$: [] is not of type 'object'"),
+        ('{"format": 1}', "$: 'servespec' is a required property"),
+    ],
+)
+def test_what_is_no_record_is_refused(text: str | None, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    if text is not None:
+        path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(SpecError) as raised:
+        read_record(path)
+
+    (found,) = raised.value.diagnostics
+    assert found.code == "L022"
+    assert said in found.message
+
+
+# A launch of the fake engine
+
+
+def launched(
+    fake: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    findings: tuple[Any, ...] = (),
+    *,
+    fail: bool = True,
+    capture: Callable[..., Capture] | None = None,
+) -> tuple[Any, list[Any], list[Json]]:
+    """The outcome, the events, and the records: when ready, if it ever was, and at the end."""
+    plan, told, seen = plan_of(), [], []
+    monkeypatch.setattr(serving, "_capture", capture or (lambda *_: capture_of(plan, findings=findings)))
+    command = fake.command()
+
+    def read() -> Json:
+        return read_record(fake.folder / "record.json")
+
+    def task(_: str) -> None:
+        seen.append(read())
+        write_counts(fake.folder, 1, [COUNT])
+
+    launch = Serving(command=command, folder=fake.folder, ready_timeout_seconds=10.0)
+    outcome = run(plan, launch, told.append, task, fail_on_drift=fail)
+    return outcome, told, [*seen, read()]
+
+
+def test_the_record_is_there_when_ready_and_whole_at_the_end(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome, told, (ready, ended) = launched(fake, monkeypatch)
+
+    assert outcome.exit_code == 0
+    assert [event.capture.verdict for event in told if isinstance(event, Checked)] == [Verdict.AS_PLANNED]
+    assert (ready["measured"]["exit_code"], ready["measured"]["ended_at"], ready["measured"]["dispatch"]) == (
+        None,
+        None,
+        [],
+    )
+    assert ready["measured"]["ready_at"] == ended["measured"]["ready_at"] is not None
+    assert (ended["measured"]["exit_code"], ended["measured"]["dispatch"][0]["steps"]) == (0, 3)
+    assert ended["measured"]["ended_at"] is not None
+    assert ended["measured"]["engine_said"] == {"kv_cache_bytes": 1 << 30}
+    assert oct((fake.folder / "record.json").stat().st_mode & 0o777) == "0o600"
+
+
+def test_steps_of_an_earlier_launch_are_not_counted(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_counts(fake.folder, 2, [COUNT])
+
+    _, _, (_, ended) = launched(fake, monkeypatch)
+
+    assert [one["steps"] for one in ended["measured"]["dispatch"]] == [COUNT.steps]
+
+
+def test_a_server_with_other_graphs_leaves_its_record_too(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, (record,) = launched(fake, monkeypatch, (DIFFERS,))
+
+    ended = record["measured"]
+    assert (ended["exit_code"], ended["verdict"], ended["ready_at"]) == (6, "differs", None)
+    assert [finding["code"] for finding in ended["findings"]] == ["L016"]
+
+
+def test_a_tolerated_difference_is_in_the_record(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome, _, (_, ended) = launched(fake, monkeypatch, (DIFFERS,), fail=False)
+
+    assert outcome.exit_code == 0
+    said = ended["measured"]
+    assert (said["verdict"], [finding["severity"] for finding in said["findings"]]) == ("differs", ["warning"])
+
+
+def test_graphs_that_changed_are_told_at_the_end(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    entries = {"managers": [], "compiled_pieces": [{"pieces": 2, "sizes": [[8, 0]]}]}
+    lost = {"managers": [], "compiled_pieces": []}
+
+    def capture(*_: object) -> Capture:
+        for name, report in (("captured", entries), ("left", lost)):
+            (fake.folder / f"{name}-0-0.json").write_text(json.dumps(report), encoding="utf-8")
+        return capture_of(plan_of())
+
+    outcome, _, (ready, ended) = launched(fake, monkeypatch, capture=capture)
+
+    assert (outcome.exit_code, [finding.code for finding in outcome.diagnostics]) == (0, ["L021"])
+    assert (ready["measured"]["graphs_at_exit"], ended["measured"]["graphs_at_exit"]) == (None, "changed")
+    assert [finding["code"] for finding in ended["measured"]["findings"]] == ["L021"]
