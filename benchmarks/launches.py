@@ -19,19 +19,17 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from servespec import __version__
 from servespec.compiler.pipeline import compile_spec
 from servespec.runtime.capture_log import Bar, captured_counts, planned_counts
 from servespec.runtime.gather import Options, compile_request
-from servespec.runtime.probe import present_gpus
+from servespec.runtime.machine import gpu_lines, versions
+from servespec.runtime.probe import driver_version
 from servespec.runtime.record import RECORD_NAME, read_record
 from servespec.runtime.spec_file import read_spec
 
-_PACKAGES = ("vllm", "torch", "triton", "flashinfer-python")
 _SAID = re.compile(
     r"(GPU KV cache size: .*|Available KV cache memory: .*|Graph capturing finished .*|CUDA graph pool memory: .*"
     r"|Model loading took .*|Using V2 Model Runner.*|Using \w+ attention backend.*)"
@@ -149,31 +147,15 @@ def _named(counts: Mapping[Bar, int]) -> dict[str, int]:
 
 
 def _document(launches: list[Launch]) -> dict[str, Any]:
-    gpus = present_gpus()
     return {
         "what": "graphs planned by servespec and captured by the engine, by manager and mode",
-        "device": [f"{gpu.name}, {gpu.memory_mib} MiB" for gpu in gpus],
-        "driver": _driver(),
-        "versions": {"servespec": __version__, **{name: _version(name) for name in _PACKAGES}},
+        "device": gpu_lines(),
+        "driver": driver_version(),
+        "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
         "command": " ".join(["python", *sys.argv]),
         "launches": [asdict(one) for one in launches],
     }
-
-
-def _driver() -> str:
-    words = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        return subprocess.run(words, capture_output=True, text=True, check=False).stdout.splitlines()[0]
-    except (OSError, IndexError):
-        return "none"
-
-
-def _version(name: str) -> str | None:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 if __name__ == "__main__":

@@ -260,6 +260,72 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
 
 
 @app.command()
+def bench(
+    spec: Spec,
+    arms: Annotated[
+        str,
+        typer.Option(metavar="NAME,...", help="Ways to serve: stock, spec, a lowering, or a spec file."),
+    ] = "stock,legacy,extension",
+    concurrency: Annotated[str, typer.Option(metavar="N,...", help="Requests at a time, in requests.")] = "1,16,64",
+    input_tokens: Annotated[int, typer.Option(help="Prompt of one request, in tokens.")] = 256,
+    output_tokens: Annotated[int, typer.Option(help="Answer of one request, in tokens.")] = 128,
+    prompts: Annotated[int, typer.Option(help="Prompts for each request at a time.")] = 4,
+    rounds: Annotated[int, typer.Option(help="Measured rounds: pairs of every two arms.")] = 5,
+    seed: Annotated[int, typer.Option(help="Of the prompts.")] = 0,
+    side_by_side: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Keep all arms up at once, each with a KV cache of this size.")
+    ] = None,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Results; a bench goes on where they end.")
+    ] = Path("bench.json"),
+    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for logs and records.")] = None,
+    format: Annotated[PlanFormat, typer.Option(help="How the results are printed.")] = PlanFormat.text,  # noqa: A002
+    settings: Settings = None,
+    allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
+    model_config: ConfigFile = None,
+    draft_config: DraftFile = None,
+) -> None:
+    """Measure arms of a spec against each other: interleaved rounds, vLLM's own client, ratios with intervals."""
+    import shlex
+
+    from servespec.compiler.json_text import json_text
+    from servespec.render.bench_text import bench_event_line, bench_text
+    from servespec.runtime.bench import command
+    from servespec.runtime.bench.design import BenchDesign
+    from servespec.runtime.gather import Options
+
+    options = Options(
+        settings=tuple(settings or ()),
+        allow_code=allow_code,
+        allow_unverified_engine=allow_unverified_engine,
+        model_config=model_config,
+        draft_config=draft_config,
+    )
+    with _reporting(spec):
+        wanted = command.Wanted(
+            spec=spec,
+            design=BenchDesign(
+                arms=command.parsed_list("--arms", arms),
+                concurrencies=command.parsed_numbers("--concurrency", concurrency),
+                input_tokens=input_tokens,
+                output_tokens=output_tokens,
+                prompts_per_request=prompts,
+                rounds=rounds,
+                seed=seed,
+                side_by_side_kv_bytes=command.parsed_size("--side-by-side", side_by_side),
+            ),
+            options=options,
+            output=output,
+            folder=record or output.with_suffix(".logs"),
+            command=shlex.join(["servespec", *sys.argv[1:]]),
+            pass_on=command.passed_on(options),
+        )
+        results = command.bench(wanted, lambda event: typer.echo(bench_event_line(event), err=True))
+    _write(json_text(dict(results)) if format is PlanFormat.json else bench_text(results), None)
+
+
+@app.command()
 def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) -> None:
     """Print a published JSON Schema (draft 2020-12)."""
     from servespec.compiler.plan import PLAN_SCHEMA

@@ -3,6 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from servespec.render.alignment import aligned
+
 Json = Mapping[str, Any]
 
 _TARGET_DECODE = ("uniform_decode", "adaptive_verification")
@@ -113,7 +115,7 @@ def _table(plan: Json) -> str:
     headers = (*_COLUMNS, "stock") if stock else _COLUMNS
     rows = [_cells(row, stock) for row in plan["runners"]]
     rows += [_stock_only(row) for key, row in stock.items() if key not in _by_row(plan["runners"])]
-    return _aligned([headers, *rows])
+    return aligned([headers, *rows])
 
 
 def _key(row: Json) -> tuple[Any, ...]:
@@ -153,13 +155,6 @@ def _number(value: int | None) -> str:
 
 def _largest(row: Json) -> str:
     return f"{row['sizes'][-1]} {row['unit']}" if row["sizes"] else "-"
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    return "\n".join(
-        "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
-    )
 
 
 def _resolved(plan: Json) -> str:

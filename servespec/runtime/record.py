@@ -5,7 +5,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache, reduce
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from servespec.runtime.capture import AtExit, Capture, RankCapture, RowCapture, 
 from servespec.runtime.dispatch_counts import ModeCount, to_json
 from servespec.runtime.installed_engine import find_installed_engine
 from servespec.runtime.launch import secrets_of
+from servespec.runtime.machine import version_of
 from servespec.runtime.private_file import write_private
 from servespec.runtime.probe import driver_version
 from servespec.runtime.run_rules import RECORD_UNREADABLE, RECORD_UNWRITABLE
@@ -146,13 +146,6 @@ def _versions() -> Json:
     return {
         "servespec": __version__,
         "engine": f"{engine.distribution} {engine.version}" if engine is not None else None,
-        "torch": _installed("torch"),
+        "torch": version_of("torch"),
         "driver": driver_version(),
     }
-
-
-def _installed(distribution: str) -> str | None:
-    try:
-        return metadata.version(distribution)
-    except metadata.PackageNotFoundError:
-        return None

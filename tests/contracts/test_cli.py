@@ -29,6 +29,11 @@ COMMANDS: dict[str, set[str]] = {
     "validate": {"--format", "--strict", "--no-strict", "--allow-code", "--set"},
     "plan": {"--format", "--against", "--details", "--no-details", "--output", "-o", "--gpu", "--count"} | COMPILING,
     "serve": {"--dry-run", "--no-dry-run", "--format", "--ask", "--record", "--on-drift"} | COMPILING,
+    "bench": {
+        *("--arms", "--concurrency", "--input-tokens", "--output-tokens", "--prompts", "--rounds", "--seed"),
+        *("--side-by-side", "--output", "-o", "--record", "--format"),
+    }
+    | COMPILING,
     "explain": set(),
     "schema": set(),
     "doctor": {"--device-file"},

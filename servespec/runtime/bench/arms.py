@@ -1,0 +1,82 @@
+"""An arm is one way to serve: the spec under another lowering, the stock engine, or another spec."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+from servespec.compiler.lower import Lowering
+from servespec.compiler.pipeline import compile_spec
+from servespec.compiler.plan import Plan
+from servespec.diagnostics import Place, SpecError
+from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
+from servespec.runtime.gather import Options, compile_request
+from servespec.runtime.spec_file import base_folder, read_spec
+from servespec.schema.capture_rules import NEW_FIELDS
+
+STOCK: Final = "stock"
+"""The engine without our fields: what it captures by itself for the same model, limits and drafts."""
+SPEC: Final = "spec"
+"""The spec as it is written."""
+NAMED_ARMS: Final = (STOCK, SPEC, *(str(lowering) for lowering in Lowering if lowering is not Lowering.NONE))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """What is served under ``label``: a spec file with the settings laid over it, and its plan."""
+
+    label: str
+    spec: str
+    settings: tuple[str, ...]
+    plan: Plan
+
+    @property
+    def served_name(self) -> str:
+        """The server's name for the model."""
+        model = self.plan.resolution.request.spec.model
+        return model.served_model_name or model.id
+
+    @property
+    def tokenizer(self) -> str:
+        """The model's folder, or its name on the hub."""
+        request = self.plan.resolution.request
+        folder = base_folder(request.source) / request.spec.model.id
+        return str(folder) if folder.is_dir() else request.spec.model.id
+
+    def to_json(self) -> dict[str, Any]:
+        """Of the plan, what the arm captures."""
+        plan = self.plan.to_json()
+        rows = ("runner", "routine", "mode", "query_len", "num_speculative_tokens", "count", "graphs", "sizes")
+        return {
+            "spec": Path(self.spec).name,
+            "lowering": str(self.plan.lowered.lowering),
+            "graphs": len(self.plan.graphs.shapes),
+            "runners": [{name: row[name] for name in rows if name in row} for row in plan["runners"]],
+        }
+
+
+def arm_of(name: str, label: str, spec: str, options: Options, further: tuple[str, ...] = ()) -> Arm:
+    """The arm called ``name``: one of :data:`NAMED_ARMS`, or the path of another spec.
+
+    ``further`` settings hold for every arm.  Raises SpecError where its spec is refused.
+    """
+    if name not in NAMED_ARMS and not Path(name).is_file():
+        message = f"there is no arm `{name}`"
+        raise SpecError(
+            [DESIGN_REFUSED.at(Place("--arms"), message, f"name one of {', '.join(NAMED_ARMS)}, or a spec")]
+        )
+    path = spec if name in NAMED_ARMS else name
+    own = tuple(_settings(name, spec, options)) if name in NAMED_ARMS else ()
+    settings = (*options.settings, *own, *further)
+    source = read_spec(path, settings)
+    plan = compile_spec(compile_request(source, replace(options, settings=settings)))
+    return Arm(label=label, spec=path, settings=settings, plan=plan)
+
+
+def _settings(name: str, spec: str, options: Options) -> Iterator[str]:
+    if name == STOCK:
+        written = read_spec(spec, options.settings).data.get("compilation") or {}
+        yield from (f"compilation.{field}=null" for field in NEW_FIELDS if field in written)
+        yield f"engine.lowering={Lowering.NONE}"
+    elif name != SPEC:
+        yield f"engine.lowering={name}"

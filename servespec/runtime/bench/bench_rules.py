@@ -1,0 +1,38 @@
+"""The findings of a bench."""
+
+from typing import Final
+
+from servespec.diagnostics import Rule, Severity
+
+DESIGN_REFUSED = Rule(
+    "L023",
+    "bench-design",
+    Severity.ERROR,
+    "the bench cannot be run as it is asked for",
+    "A load that no server of this spec can take, or a number that measures nothing; found before anything starts.",
+)
+RESULTS_FOREIGN = Rule(
+    "L024",
+    "bench-results-foreign",
+    Severity.ERROR,
+    "the results file belongs to another bench",
+    "A bench goes on where its file ends; one of another spec, engine or design is neither mixed in nor overwritten.",
+)
+ARM_FAILED = Rule(
+    "L025",
+    "bench-arm-failed",
+    Severity.ERROR,
+    "an arm of the bench could not be served",
+    "`servespec serve` ended before the arm was ready; its own finding stands in its log. What was measured until then "
+    "is kept in the results file.",
+)
+CLIENT_FAILED = Rule(
+    "L026",
+    "bench-client-failed",
+    Severity.ERROR,
+    "the engine's bench client failed",
+    "The load is made by vLLM's own client, in the engine's Python. Its output is in its log.",
+    "vllm/benchmarks/serve.py: main",
+)
+
+RULES: Final = (DESIGN_REFUSED, RESULTS_FOREIGN, ARM_FAILED, CLIENT_FAILED)

@@ -1,0 +1,90 @@
+"""The process that makes the load: starts it, hands it one cell at a time, reads what it measured."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from servespec.diagnostics import Place, SpecError
+from servespec.runtime.bench.bench_rules import CLIENT_FAILED
+
+_CLIENT = "servespec.runtime.bench.client"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Load:
+    """One run of the client: how many prompts, of which size, how many at a time.
+
+    ``model`` is a folder or a name whose tokenizer makes the prompts; ``served_name`` is the server's name for it.
+    """
+
+    base_url: str
+    model: str
+    served_name: str
+    concurrency: int
+    prompts: int
+    input_tokens: int
+    output_tokens: int
+    seed: int
+
+    def words(self) -> tuple[str, ...]:
+        """The arguments of `vllm bench serve`: random prompts, greedy, every request to its full length."""
+        return (
+            *("--backend", "openai", "--base-url", self.base_url, "--endpoint", "/v1/completions"),
+            *("--model", self.model, "--served-model-name", self.served_name),
+            *("--dataset-name", "random", "--ignore-eos", "--temperature", "0", "--seed", str(self.seed)),
+            *("--random-input-len", str(self.input_tokens), "--random-output-len", str(self.output_tokens)),
+            *("--num-prompts", str(self.prompts), "--max-concurrency", str(self.concurrency)),
+            *("--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "90,99", "--disable-tqdm"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class BenchClient:
+    """A running client."""
+
+    process: "subprocess.Popen[str]"
+    log_path: Path
+
+    def run(self, load: Load) -> dict[str, Any]:
+        """What the client measured, by its own names.
+
+        Raises SpecError where the client could not do it.
+        """
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(load.words()) + "\n")
+            self.process.stdin.flush()
+            line = self.process.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        answer: dict[str, Any] = json.loads(line) if line else {"error": "it ended before it answered"}
+        if "error" in answer:
+            message = f"the bench client failed at concurrency {load.concurrency}: {answer['error']}"
+            raise SpecError([CLIENT_FAILED.at(Place(str(self.log_path)), message, "see the end of its log")])
+        result: dict[str, Any] = answer["result"]
+        return result
+
+
+@contextmanager
+def bench_client(log_path: Path) -> Iterator[BenchClient]:
+    """A client whose output goes to ``log_path``; it ends with the block."""
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path.open("w", encoding="utf-8") as log:
+        process = subprocess.Popen(  # noqa: S603 - our own module
+            (sys.executable, "-P", "-m", _CLIENT),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+        )
+        try:
+            yield BenchClient(process, log_path)
+        finally:
+            process.terminate()
+            process.wait()

@@ -1,0 +1,96 @@
+"""What a bench measures and in which order, before anything is started."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from servespec.diagnostics import Diagnostic, Place
+from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchDesign:
+    """The arms, the loads and how often.
+
+    ``concurrencies`` are in requests; ``prompts_per_request`` times one of them are the prompts of a cell.
+    ``side_by_side_kv_bytes`` is the KV cache of each arm where all are up at once, None where they take turns.
+    """
+
+    arms: tuple[str, ...]
+    concurrencies: tuple[int, ...]
+    input_tokens: int
+    output_tokens: int
+    prompts_per_request: int
+    rounds: int
+    seed: int
+    side_by_side_kv_bytes: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "arms": list(self.arms),
+            "concurrencies": list(self.concurrencies),
+            "input_tokens": self.input_tokens,
+            "output_tokens": self.output_tokens,
+            "prompts_per_request": self.prompts_per_request,
+            "rounds": self.rounds,
+            "seed": self.seed,
+            "side_by_side_kv_bytes": self.side_by_side_kv_bytes,
+        }
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """One measurement: an arm under one load in one round; rounds count from 1."""
+
+    round: int
+    arm: str
+    concurrency: int
+
+
+def labels_of(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Each arm's name; one that is named again, to see the noise, gets a number."""
+    return tuple(
+        name if name not in names[:at] else f"{name}-{names[: at + 1].count(name)}" for at, name in enumerate(names)
+    )
+
+
+def arms_in(design: BenchDesign, round_number: int) -> tuple[str, ...]:
+    """The order of one round: every other one runs backwards, so that a drift of the machine falls on all alike."""
+    return design.arms if round_number % 2 else design.arms[::-1]
+
+
+def rounds_of(design: BenchDesign) -> Iterator[tuple[Cell, ...]]:
+    """The cells of each round.
+
+    Arms that are up together are compared load by load; arms that take turns do all their loads while they are up.
+    """
+    for number in range(1, design.rounds + 1):
+        arms = arms_in(design, number)
+        if design.side_by_side_kv_bytes is None:
+            yield tuple(Cell(number, arm, load) for arm in arms for load in design.concurrencies)
+        else:
+            yield tuple(Cell(number, arm, load) for load in design.concurrencies for arm in arms)
+
+
+def design_findings(design: BenchDesign, max_model_len: int | None, max_num_seqs: int) -> Iterator[Diagnostic]:
+    """What keeps a design from being run, each with the option that says it."""
+    numbers = {
+        "--input-tokens": design.input_tokens,
+        "--output-tokens": design.output_tokens,
+        "--prompts": design.prompts_per_request,
+        "--rounds": design.rounds,
+        **{f"--concurrency {one}": one for one in design.concurrencies},
+    }
+    for option, number in numbers.items():
+        if number < 1:
+            yield DESIGN_REFUSED.at(Place(option), f"`{option}` is `{number}`", "write 1 or more")
+    if len(set(design.concurrencies)) < len(design.concurrencies):
+        yield DESIGN_REFUSED.at(Place("--concurrency"), "a concurrency is named twice", "name each once")
+    needed = design.input_tokens + design.output_tokens
+    if max_model_len is not None and needed > max_model_len:
+        message = f"requests of {needed} tokens are longer than `model.max_model_len` {max_model_len}"
+        yield DESIGN_REFUSED.at(Place("--input-tokens"), message, "shorten them, or raise `model.max_model_len`")
+    if max(design.concurrencies, default=0) > max_num_seqs:
+        message = f"concurrency {max(design.concurrencies)} is above `scheduler.max_num_seqs` {max_num_seqs}"
+        help_text = "the rest would wait in the queue: lower it, or raise `scheduler.max_num_seqs`"
+        yield DESIGN_REFUSED.at(Place("--concurrency"), message, help_text)

@@ -1,0 +1,36 @@
+"""How the target's steps of one cell ran: what a server's `/metrics` counted meanwhile."""
+
+import re
+import urllib.error
+import urllib.request
+from collections import Counter
+from typing import Any, Final
+
+_SERIES: Final = re.compile(r'^servespec:target_(\w+)_total\{[^}]*mode="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
+_TIMEOUT_SECONDS = 10
+
+Counted = Counter[tuple[str, str]]
+"""By mode and what is counted: steps, unpadded tokens, padding tokens."""
+
+
+def counted_steps(base_url: str) -> Counted:
+    """Over all engines; empty where the server does not tell."""
+    try:
+        with urllib.request.urlopen(f"{base_url}/metrics", timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - our server
+            return parsed(answer.read().decode())
+    except (OSError, urllib.error.URLError):
+        return Counter()
+
+
+def parsed(text: str) -> Counted:
+    found: Counted = Counter()
+    for what, mode, value in _SERIES.findall(text):
+        found[mode, what] += int(float(value))
+    return found
+
+
+def steps_between(before: Counted, after: Counted) -> dict[str, Any] | None:
+    """The steps of each mode with their tokens, in the engine's words; None where none was counted."""
+    ran = after - before
+    modes = sorted({mode for mode, _ in ran})
+    return {mode: {what: n for (one, what), n in sorted(ran.items()) if one == mode} for mode in modes} or None

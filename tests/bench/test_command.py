@@ -1,0 +1,149 @@
+"""`servespec bench` as it is typed: what it refuses before anything starts, its arms, and what it prints."""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from servespec.cli import app
+from servespec.compiler.lower import Lowering
+from servespec.render.bench_text import bench_text
+from servespec.runtime.bench import command
+from servespec.runtime.bench.arms import arm_of
+from servespec.runtime.bench.client import bench, kept
+from servespec.runtime.bench.ratios import paired_ratios
+from servespec.runtime.gather import Options
+from tests.bench.test_session import HEAD
+from tests.plans import REPOSITORY
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+CASES = REPOSITORY / "tests" / "golden" / "cases"
+SPLIT, LEGACY, CPU = (str(CASES / name / "spec.yaml") for name in ("eagle3-h200-five-fields", "legacy-list", "cpu"))
+
+
+def refused(tmp_path: Path, *words: str) -> str:
+    result = CliRunner().invoke(app, ["bench", *words, "-o", str(tmp_path / "bench.json")])
+
+    assert result.exit_code in (1, 4), result.output
+    assert list(tmp_path.iterdir()) == []
+    return " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["-"], "error[L023]: a bench serves its spec many times"),
+        ([SPLIT, "--arms", "fast"], "error[L023]: there is no arm `fast`"),
+        ([SPLIT, "--arms", "stock,,legacy"], "error[L023]: `stock,,legacy` has an empty place"),
+        ([SPLIT, "--concurrency", "1,many"], "error[L023]: `many` is not a whole number"),
+        ([SPLIT, "--concurrency", "100000"], "concurrency 100000 is above `scheduler.max_num_seqs`"),
+        ([SPLIT, "--side-by-side", "6 gigs"], "error[L023]: "),
+        ([SPLIT, "--rounds", "0"], "error[L023]: `--rounds` is `0`"),
+        ([LEGACY, "--arms", "native"], "error[R116]: "),
+        ([SPLIT, "--arms", "stock"], "error[R009]: "),
+    ],
+)
+def test_a_bench_that_cannot_run_starts_nothing(words: list[str], said: str, tmp_path: Path) -> None:
+    assert said in refused(tmp_path, *words)
+
+
+@pytest.mark.parametrize(
+    ("name", "lowering", "decode_requests"),
+    [("stock", Lowering.NONE, 64), ("spec", Lowering.EXTENSION, 256), ("legacy", Lowering.LEGACY, 256)],
+)
+def test_an_arm_is_the_spec_another_way(name: str, lowering: Lowering, decode_requests: int) -> None:
+    arm = arm_of(name, "a", SPLIT, Options())
+    rows = [row for row in arm.to_json()["runners"] if row["routine"] == "uniform_decode"]
+
+    assert arm.plan.lowered.lowering is lowering
+    assert [row["sizes"][-1] for row in rows] == [decode_requests]
+
+
+def test_the_stock_arm_keeps_a_list_that_is_the_engines_own_field() -> None:
+    arm = arm_of("stock", "stock", LEGACY, Options())
+    written = arm.plan.resolution.request.spec.compilation.cudagraph_capture_sizes
+
+    assert written
+    assert json.dumps(written).replace(" ", "")[1:-1] in " ".join(arm.plan.lowered.argv)
+
+
+def test_another_spec_is_an_arm() -> None:
+    assert arm_of(LEGACY, "other", SPLIT, Options()).plan.resolution.request.source.name == LEGACY
+
+
+def test_side_by_side_pins_the_kv_cache_of_every_arm() -> None:
+    design = SimpleNamespace(side_by_side_kv_bytes=6 << 30)
+    arm = arm_of("spec", "spec", SPLIT, Options(), command.further_settings(design))  # type: ignore[arg-type]
+    argv = arm.plan.lowered.argv
+
+    assert argv[argv.index("--kv-cache-memory-bytes") + 1] == str(6 << 30)
+    assert float(argv[argv.index("--gpu-memory-utilization") + 1]) < 0.1
+
+
+def test_acceptance_says_where_it_comes_from() -> None:
+    synthetic = (
+        "speculative.rejection_sample_method=synthetic",
+        "speculative.synthetic_acceptance_length=2.5",
+    )
+
+    assert command.acceptance_of([arm_of("spec", "a", CPU, Options())]) == "none"
+    assert command.acceptance_of([arm_of("spec", "a", SPLIT, Options())]) == "measured"
+    assert command.acceptance_of([arm_of("spec", "a", SPLIT, Options(), synthetic)]) == "modelled"
+    assert command.acceptance_of([arm_of("spec", "a", SPLIT, Options(), ("model.load_format=dummy",))]) == "modelled"
+
+
+def cells() -> list[dict[str, Any]]:
+    numbers = {"mean_tpot_ms": 10.0, "median_ttft_ms": 100.0, "p90_ttft_ms": 120.0, "acceptance_length": None}
+    return [
+        {"round": number, "arm": arm, "concurrency": 16, "prompts": 64, "completed": done, **numbers, **rate}
+        for number in (1, 2)
+        for arm, done, rate in (
+            ("stock", 64, {"output_tokens_per_second": 1000.0}),
+            ("extension", 64 if number == 1 else 63, {"output_tokens_per_second": 2100.0}),
+        )
+    ]
+
+
+def test_the_text_names_what_failed_and_leaves_it_out_of_the_ratios() -> None:
+    design = {"concurrencies": [16], "input_tokens": 8, "output_tokens": 4, "rounds": 2}
+    ratios = [one.to_json() for one in paired_ratios(("stock", "extension"), cells())]
+    arms = {"stock": {}, "extension": {}}
+    text = bench_text({**HEAD, "arms": arms, "design": design, "cells": cells(), "ratios": ratios})
+    words = [line.split() for line in text.splitlines()]
+
+    assert ["extension", "16", "2100", "10.00", "100", "120", "-", "1"] in words
+    assert ["extension", "/", "stock", "16", "2.100", "-", "1"] in words
+
+
+def test_the_client_keeps_numbers_and_the_first_error() -> None:
+    result = {"completed": 1, "errors": ["", "gone\n" * 400, "later"], "p90_ttft_ms": 1.0, "ttfts": [1.0], "date": "x"}
+
+    assert kept(result) == {"completed": 1, "p90_ttft_ms": 1.0, "first_error": ("gone\n" * 100)}
+
+
+def test_the_client_tells_what_the_engine_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+    def main(arguments: Any) -> dict[str, Any]:
+        raise ValueError(f"no {arguments.model}")
+
+    class Parser:
+        def parse_args(self, words: list[str]) -> SimpleNamespace:
+            if "--wrong" in words:
+                raise SystemExit(2)
+            return SimpleNamespace(model="model")
+
+    modules = {
+        "aiohttp": SimpleNamespace(ClientError=ConnectionError),
+        "vllm.benchmarks.serve": SimpleNamespace(add_cli_args=lambda _: None, main=main),
+        "vllm.utils.argparse_utils": SimpleNamespace(FlexibleArgumentParser=Parser),
+    }
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+    assert bench([]) == {"error": "ValueError: no model"}
+    assert bench(["--wrong"]) == {"error": "the client refused its arguments: --wrong"}
+    assert json.dumps(bench([])) == '{"error": "ValueError: no model"}'
