@@ -1,5 +1,6 @@
 """A bench for the terminal, made from its results document: what each arm did, then what it is worth."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -29,7 +30,9 @@ def _load(design: Json) -> str:
 
 
 def _medians(results: Json) -> str:
-    rows = [("arm", "requests", "tokens/s", "TPOT ms", "TTFT ms", "p90 TTFT", "accepted", "failed")]
+    rows = [
+        ("arm", "requests", "tokens/s", "TPOT ms", "TTFT ms", "p90 TTFT", "accepted", "FULL", "API server", "failed")
+    ]
     for arm in results["arms"]:
         for load in results["design"]["concurrencies"]:
             cells = [one for one in results["cells"] if (one["arm"], one["concurrency"]) == (arm, load)]
@@ -48,7 +51,18 @@ def _cell_words(cells: Sequence[Json]) -> Iterator[str]:
     ):
         values = [cell[name] for cell in cells if cell[name] is not None]
         yield f"{median(values):.{digits}f}" if values else "-"
+    yield _full_share(cells)
+    cores = [cell["api_server_cores"] for cell in cells if cell["api_server_cores"] is not None]
+    yield f"{median(cores):.2f} cores" if cores else "-"
     yield str(sum(cell["prompts"] - cell["completed"] for cell in cells))
+
+
+def _full_share(cells: Sequence[Json]) -> str:
+    """Of the target's tokens, padding left out."""
+    by_mode: Counter[str] = Counter()
+    for cell in cells:
+        by_mode.update({mode: ran["unpadded_tokens"] for mode, ran in (cell["steps"] or {}).items()})
+    return f"{by_mode['FULL'] / by_mode.total():.0%}" if by_mode.total() else "-"
 
 
 def _ratios(results: Json, metric: str, title: str) -> str:

@@ -98,9 +98,25 @@ def test_acceptance_says_where_it_comes_from() -> None:
 
 
 def cells() -> list[dict[str, Any]]:
-    numbers = {"mean_tpot_ms": 10.0, "median_ttft_ms": 100.0, "p90_ttft_ms": 120.0, "acceptance_length": None}
+    numbers = {
+        "mean_tpot_ms": 10.0,
+        "median_ttft_ms": 100.0,
+        "p90_ttft_ms": 120.0,
+        "acceptance_length": None,
+        "api_server_cores": 0.98,
+    }
+    steps = {"FULL": {"unpadded_tokens": 3}, "NONE": {"unpadded_tokens": 1}}
     return [
-        {"round": number, "arm": arm, "concurrency": 16, "prompts": 64, "completed": done, **numbers, **rate}
+        {
+            "round": number,
+            "arm": arm,
+            "concurrency": 16,
+            "prompts": 64,
+            "completed": done,
+            "steps": steps,
+            **numbers,
+            **rate,
+        }
         for number in (1, 2)
         for arm, done, rate in (
             ("stock", 64, {"output_tokens_per_second": 1000.0}),
@@ -116,7 +132,7 @@ def test_the_text_names_what_failed_and_leaves_it_out_of_the_ratios() -> None:
     text = bench_text({**HEAD, "arms": arms, "design": design, "cells": cells(), "ratios": ratios})
     words = [line.split() for line in text.splitlines()]
 
-    assert ["extension", "16", "2100", "10.00", "100", "120", "-", "1"] in words
+    assert ["extension", "16", "2100", "10.00", "100", "120", "-", "75%", "0.98", "cores", "1"] in words
     assert ["extension", "/", "stock", "16", "2.100", "-", "1"] in words
 
 

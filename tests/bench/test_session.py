@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,6 +18,7 @@ from servespec.runtime.bench.client_process import Load
 from servespec.runtime.bench.design import BenchDesign
 from servespec.runtime.bench.results import BENCH_SCHEMA, Results, open_results
 from servespec.runtime.bench.session import ArmStarting, Bench, BenchEvent, CellDone, run_bench
+from servespec.runtime.bench.steps import steps_between
 from tests.bench.test_design import DESIGN
 
 HEAD = {
@@ -54,8 +55,11 @@ class Machine:
     fail_after: int = 10_000
     steps: Counter[tuple[str, str]] = field(default_factory=Counter)
 
-    def counted(self, _: str) -> Counter[tuple[str, str]]:
-        return self.steps.copy()
+    def observe(self, _: Any, run: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
+        before = self.steps.copy()
+        result = run()
+        seen = {"steps": steps_between(before, self.steps), "client_cores": 0.5, "api_server_cores": None}
+        return result, seen
 
     @contextmanager
     def arm_up(self, arm: Any, folder: Path) -> Iterator[Any]:
@@ -85,9 +89,13 @@ def bench_of(design: BenchDesign, machine: Machine, folder: Path, events: list[B
         folder=folder,
         arm_up=machine.arm_up,
         client=machine,
-        counted=machine.counted,
+        observe=machine.observe,
         on_event=on_event,
     )
+
+
+def full_steps(steps: int) -> dict[str, Any]:
+    return {"FULL": {"steps": steps, "unpadded_tokens": 0, "padding_tokens": 0}}
 
 
 SMALL = replace(DESIGN, arms=("stock", "extension"), concurrencies=(1, 4), rounds=2, prompts_per_request=3)
@@ -140,7 +148,7 @@ def test_the_file_holds_every_cell_and_only_measured_launches(results: Results, 
     ]  # fmt: skip
     assert document["cells"][0]["output_tokens_per_second"] == 100.0
     assert document["cells"][0]["p90_ttft_ms"] is None
-    assert [one["steps"] for one in document["cells"][:2]] == [{"FULL": {"steps": 3}}, {"FULL": {"steps": 12}}]
+    assert [one["steps"] for one in document["cells"][:2]] == [full_steps(3), full_steps(12)]
     assert {(one["arm"], one["over"]) for one in document["ratios"]} == {("extension", "stock")}
     assert [one.number for one in events if isinstance(one, CellDone)] == list(range(1, 9))
     assert [one.round for one in events if isinstance(one, ArmStarting)] == [0, 0, 1, 1, 2, 2]

@@ -21,9 +21,9 @@ def test_engines_are_added_and_other_series_left_out() -> None:
 
 def test_a_cell_has_what_was_counted_meanwhile() -> None:
     before = Counter({("FULL", "steps"): 5, ("NONE", "steps"): 2})
-    after = Counter({("FULL", "steps"): 9, ("FULL", "padding_tokens"): 4, ("NONE", "steps"): 2})
+    after = Counter({("FULL", "steps"): 9, ("FULL", "unpadded_tokens"): 4, ("NONE", "steps"): 2})
 
-    assert steps_between(before, after) == {"FULL": {"padding_tokens": 4, "steps": 4}}
+    assert steps_between(before, after) == {"FULL": {"steps": 4, "unpadded_tokens": 4, "padding_tokens": 0}}
     assert steps_between(after, after) is None
 
 

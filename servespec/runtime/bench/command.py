@@ -14,10 +14,10 @@ from servespec.runtime.bench.arms import Arm, arm_of
 from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
 from servespec.runtime.bench.client_process import bench_client
 from servespec.runtime.bench.design import BenchDesign, design_findings, labels_of
+from servespec.runtime.bench.observation import observed
 from servespec.runtime.bench.results import BENCH_FORMAT, open_results
 from servespec.runtime.bench.servers import arm_up
 from servespec.runtime.bench.session import Bench, OnBenchEvent, run_bench
-from servespec.runtime.bench.steps import counted_steps
 from servespec.runtime.gather import Options
 from servespec.runtime.machine import gpu_lines, versions
 from servespec.runtime.probe import driver_version
@@ -61,7 +61,7 @@ def bench(wanted: Wanted, on_event: OnBenchEvent) -> Mapping[str, Any]:
                 folder=wanted.folder,
                 arm_up=partial(arm_up, pass_on=wanted.pass_on),
                 client=client,
-                counted=counted_steps,
+                observe=lambda server, run: observed(server, client.process.pid, run),
                 on_event=on_event,
             ),
             results,

@@ -85,6 +85,8 @@ BENCH_SCHEMA: Final[dict[str, Any]] = {
                         "first_error": {"type": ["string", "null"]},
                         **dict.fromkeys(_CELL_NUMBERS.values(), _MAYBE_NUMBER),
                         "steps": {"type": ["object", "null"]},
+                        "client_cores": _MAYBE_NUMBER,
+                        "api_server_cores": _MAYBE_NUMBER,
                     }
                 ),
             },
@@ -177,7 +179,7 @@ def _foreign(path: Path, why: str) -> Any:
     return RESULTS_FOREIGN.at(Place(str(path)), message, "name another file, or move this one away")
 
 
-def cell_json(cell: Cell, prompts: int, result: Mapping[str, Any], steps: Mapping[str, Any] | None) -> dict[str, Any]:
+def cell_json(cell: Cell, prompts: int, result: Mapping[str, Any], seen: Mapping[str, Any]) -> dict[str, Any]:
     """A cell as the file holds it; what the client did not give is null."""
     return {
         "round": cell.round,
@@ -187,7 +189,7 @@ def cell_json(cell: Cell, prompts: int, result: Mapping[str, Any], steps: Mappin
         "completed": result["completed"],
         "first_error": result.get("first_error"),
         **{ours: _rounded(result.get(theirs)) for theirs, ours in _CELL_NUMBERS.items()},
-        "steps": None if steps is None else dict(steps),
+        **seen,
     }
 
 

@@ -11,13 +11,16 @@ from servespec.runtime.bench.client_process import Load
 from servespec.runtime.bench.design import BenchDesign, Cell, arms_in, rounds_of
 from servespec.runtime.bench.results import Results, cell_json, launch_json
 from servespec.runtime.bench.servers import Server
-from servespec.runtime.bench.steps import Counted, steps_between
 
 THROWAWAY_ROUND: Final = 0
 _WARM_UP_PROMPTS_PER_REQUEST: Final = 1
 
 ArmUp = Callable[[Arm, Path], AbstractContextManager[Server]]
 """Serves an arm, with its records in a folder, for the time of a block."""
+
+
+Observe = Callable[[Server, Callable[[], Mapping[str, Any]]], tuple[Mapping[str, Any], Mapping[str, Any]]]
+"""What a run gives, and what was seen of the server and the client meanwhile."""
 
 
 class Client(Protocol):
@@ -57,7 +60,7 @@ OnBenchEvent = Callable[[BenchEvent], None]
 class Bench:
     """A design with the arms and the ways to run them.
 
-    ``folder`` keeps a folder for each launch; ``counted`` asks a server for the steps that it has run.
+    ``folder`` keeps a folder for each launch; ``observe`` looks at a server while something runs.
     """
 
     design: BenchDesign
@@ -65,7 +68,7 @@ class Bench:
     folder: Path
     arm_up: ArmUp
     client: Client
-    counted: Callable[[str], Counted]
+    observe: Observe
     on_event: OnBenchEvent
 
 
@@ -141,10 +144,8 @@ def _warm_up(bench: Bench, server: Server) -> None:
 
 def _measure(bench: Bench, results: Results, server: Server, cell: Cell) -> None:
     load = _load(bench.design, server, cell.concurrency, bench.design.prompts_per_request)
-    before = bench.counted(server.base_url)
-    result = bench.client.run(load)
-    steps = steps_between(before, bench.counted(server.base_url))
-    results.add_cell(cell_json(cell, load.prompts, result, steps))
+    result, seen = bench.observe(server, lambda: bench.client.run(load))
+    results.add_cell(cell_json(cell, load.prompts, result, seen))
     count = len(bench.design.arms) * len(bench.design.concurrencies) * bench.design.rounds
     bench.on_event(CellDone(results.cells[-1], len(results.cells), count))
 

@@ -7,6 +7,7 @@ from collections import Counter
 from typing import Any, Final
 
 _SERIES: Final = re.compile(r'^servespec:target_(\w+)_total\{[^}]*mode="(\w+)"[^}]*\} (\S+)$', re.MULTILINE)
+_COUNTED: Final = ("steps", "unpadded_tokens", "padding_tokens")
 _TIMEOUT_SECONDS = 10
 
 Counted = Counter[tuple[str, str]]
@@ -31,6 +32,5 @@ def parsed(text: str) -> Counted:
 
 def steps_between(before: Counted, after: Counted) -> dict[str, Any] | None:
     """The steps of each mode with their tokens, in the engine's words; None where none was counted."""
-    ran = after - before
-    modes = sorted({mode for mode, _ in ran})
-    return {mode: {what: n for (one, what), n in sorted(ran.items()) if one == mode} for mode in modes} or None
+    modes = sorted({mode for mode, _ in after - before})
+    return {mode: {what: after[mode, what] - before[mode, what] for what in _COUNTED} for mode in modes} or None
