@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNSUPPORTED, EXIT_OUR_FAULT = 1, 2, 4, 70
-UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116"})
+UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "L022"})
 
 
 class FindingsFormat(StrEnum):
@@ -51,6 +51,7 @@ class OnDrift(StrEnum):
 class SchemaName(StrEnum):
     spec = "spec"
     plan = "plan"
+    verification = "verification"
 
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A spec file, or - for standard input.")]
@@ -254,12 +255,54 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
 
 
 @app.command()
+def verify(
+    spec: Spec,
+    format: Annotated[PlanFormat, typer.Option(help="How the result is printed.")] = PlanFormat.text,  # noqa: A002
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
+    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the results.")] = None,
+    settings: Settings = None,
+    allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
+    model_config: ConfigFile = None,
+    draft_config: DraftFile = None,
+) -> None:
+    """Start the engine, hold every captured graph against an eager run of the same inputs, and stop."""
+    from servespec.compiler.json_text import json_text
+    from servespec.render.serve_text import event_line
+    from servespec.render.verification_text import verification_text
+    from servespec.runtime.gather import Options
+    from servespec.runtime.verification import verify as verify_plan
+
+    options = Options(
+        settings=tuple(settings or ()),
+        allow_code=allow_code,
+        allow_unverified_engine=allow_unverified_engine,
+        model_config=model_config,
+        draft_config=draft_config,
+    )
+    made = _compiled(spec, options)
+    with _reporting(spec):
+        found = verify_plan(made, record, lambda event: typer.echo(event_line(event, made), err=True))
+    _print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
+    text = json_text(found.document) if format is PlanFormat.json else verification_text(found.document)
+    _write(text, output)
+    raise typer.Exit(found.outcome.exit_code)
+
+
+@app.command()
 def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) -> None:
     """Print a published JSON Schema (draft 2020-12)."""
     from servespec.compiler.plan import PLAN_SCHEMA
     from servespec.compiler.spec_schema import spec_schema
+    from servespec.runtime.verification import VERIFICATION_SCHEMA
 
-    document = PLAN_SCHEMA if name is SchemaName.plan else spec_schema()
+    match name:
+        case SchemaName.spec:
+            document = spec_schema()
+        case SchemaName.plan:
+            document = PLAN_SCHEMA
+        case SchemaName.verification:
+            document = VERIFICATION_SCHEMA
     typer.echo(json.dumps(document, indent=1, ensure_ascii=False))
 
 

@@ -22,6 +22,7 @@ from doc_pages.spec_page import spec_page
 
 from servespec.compiler.plan import PLAN_SCHEMA
 from servespec.compiler.spec_schema import spec_schema
+from servespec.runtime.verification import VERIFICATION_SCHEMA
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -34,6 +35,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/runners.md": runners_page,
     "docs/schema/spec-1.json": lambda: _json(spec_schema()),
     "docs/schema/plan-1.json": lambda: _json(PLAN_SCHEMA),
+    "docs/schema/verification-1.json": lambda: _json(VERIFICATION_SCHEMA),
     "README.md": lambda: readme(ROOT),
 }
 

@@ -1,7 +1,7 @@
 """The reports that the workers left of what they captured, held against the plan graph by graph."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ def remove_reports(folder: Path) -> None:
 
 def report_findings(plan: Plan, folder: Path) -> tuple[Diagnostic, ...]:
     """How what the workers captured differs from the plan; nothing where every rank captured the same."""
-    expected = _report_names(plan)
+    expected = rank_names(plan, report_name)
     found = [folder / name for name in expected if (folder / name).is_file()]
     differing = tuple(finding for path in found for finding in _differences(plan, path))
     if len(found) < len(expected):
@@ -38,10 +38,11 @@ def report_findings(plan: Plan, folder: Path) -> tuple[Diagnostic, ...]:
     return differing
 
 
-def _report_names(plan: Plan) -> list[str]:
+def rank_names(plan: Plan, name: Callable[[int, int], str]) -> list[str]:
+    """The name of each worker's file, where ``name`` makes one from its data-parallel replica and rank."""
     parallel = plan.resolution.request.spec.parallel
     ranks = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
-    return [report_name(replica, rank) for replica in range(parallel.data_parallel_size) for rank in range(ranks)]
+    return [name(replica, rank) for replica in range(parallel.data_parallel_size) for rank in range(ranks)]
 
 
 def _differences(plan: Plan, path: Path) -> Iterator[Diagnostic]:

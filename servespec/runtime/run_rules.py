@@ -145,6 +145,46 @@ CAPTURE_UNSEEN = Rule(
     "The engine's log holds no progress of a capture, or a worker left no report of it, so it could not be held "
     "against the plan.",
 )
+REPLAY_DIFFERS = Rule(
+    "L018",
+    "replay-differs",
+    Severity.ERROR,
+    "a graph and an eager run of the same inputs bring forth other values",
+    "Two eager runs agree bit for bit and the graph does not: it reads something stale, was captured with other "
+    "kernels, or pads differently. The finding names the output and the largest difference; the worker's file has "
+    "every step.",
+    "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.run_fullgraph",
+)
+REPLAY_NOT_DETERMINISTIC = Rule(
+    "L019",
+    "replay-not-deterministic",
+    Severity.WARNING,
+    "an output differs between a graph and eager, and between two eager runs",
+    "A kernel of this model does not give the same bits twice, so that nothing can be said of the graph. The largest "
+    "difference is named.",
+)
+REPLAY_FAILED = Rule(
+    "L020",
+    "replay-failed",
+    Severity.ERROR,
+    "a batch could not be replayed, or a worker left no result",
+    "The engine raised an error in a step that `verify` gave it, or ended before it was done. The graphs of that batch "
+    "are not known to be right.",
+)
+REPLAY_INCOMPLETE = Rule(
+    "L021",
+    "replay-incomplete",
+    Severity.WARNING,
+    "captured graphs were not replayed",
+    "No batch of `verify` could come to them on this machine; the finding says why.",
+)
+REPLAY_WITHOUT_EXTENSION = Rule(
+    "L022",
+    "replay-without-extension",
+    Severity.ERROR,
+    "graphs can be replayed under the worker extension alone",
+    "`verify` runs inside the engine's workers, and the worker extension is what brings it there.",
+)
 
 RULES: Final = (
     PORT_TAKEN,
@@ -164,6 +204,11 @@ RULES: Final = (
     ADDRESS_UNUSABLE,
     CAPTURE_DIFFERS,
     CAPTURE_UNSEEN,
+    REPLAY_DIFFERS,
+    REPLAY_NOT_DETERMINISTIC,
+    REPLAY_FAILED,
+    REPLAY_INCOMPLETE,
+    REPLAY_WITHOUT_EXTENSION,
 )
 
 _EXIT_CODES = MappingProxyType(
@@ -172,6 +217,7 @@ _EXIT_CODES = MappingProxyType(
         MODEL_PACKAGE_ABSENT: EXIT_ENGINE_ABSENT,
         DIED_AFTER_READY: EXIT_DIED,
         ASK_FAILED: EXIT_DIED,
+        REPLAY_WITHOUT_EXTENSION: EXIT_ENGINE_ABSENT,
     }
 )
 

@@ -20,7 +20,7 @@ from servespec.runtime.installed_engine import InstalledEngine, find_installed_e
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.probe import hardware_problem
 from servespec.runtime.spec_file import base_folder
-from servespec.runtime.supervise import OnEvent, Outcome, Task, serve
+from servespec.runtime.supervise import OnEvent, Outcome, Task, Verify, serve
 
 _STATE_FOLDER = Path("servespec")
 
@@ -92,15 +92,22 @@ def _difference(engine: Engine, installed: InstalledEngine) -> str | None:
 
 
 def run(
-    plan: Plan, serving: Serving, on_event: OnEvent, task: Task | None = None, *, fail_on_drift: bool = True
+    plan: Plan,
+    serving: Serving,
+    on_event: OnEvent,
+    task: Task | None = None,
+    *,
+    fail_on_drift: bool = True,
+    also_check: Verify = tuple,
 ) -> Outcome:
     """Starts the engine, holds what it captured against the plan, and stays until it ends.
 
     The plan lies beside the engine's log. With ``fail_on_drift`` a server that captured something else is stopped.
+    What ``also_check`` finds is added.
     """
 
     def verify() -> tuple[Diagnostic, ...]:
-        found = _capture_findings(plan, serving)
+        found = (*_capture_findings(plan, serving), *also_check())
         return found if fail_on_drift else tuple(_as_warning(finding) for finding in found)
 
     serving.folder.mkdir(parents=True, exist_ok=True, mode=0o700)

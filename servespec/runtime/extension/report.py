@@ -26,7 +26,12 @@ def write_report(worker: Any, sha256: str, seconds: float, graph_bytes: int) -> 
         return
     parallel = worker.vllm_config.parallel_config
     path = Path(folder) / report_name(parallel.data_parallel_rank, worker.rank)
-    text = json.dumps(report_of(worker.model_runner, sha256, seconds, graph_bytes), indent=1) + "\n"
+    report = report_of(worker.model_runner, sha256, seconds, graph_bytes)
+    write_private(path, json.dumps(report, indent=1) + "\n")
+
+
+def write_private(path: Path, text: str) -> None:
+    """Whole or not at all, and for the owner alone."""
     written = path.with_suffix(".part")
     descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
@@ -35,7 +40,7 @@ def write_report(worker: Any, sha256: str, seconds: float, graph_bytes: int) -> 
 
 
 def report_of(runner: Any, sha256: str, seconds: float, graph_bytes: int) -> dict[str, Any]:
-    managers = list(_managers(runner))
+    managers = list(managers_of_runner(runner))
     return {
         "format": 1,
         "sha256": sha256,
@@ -46,7 +51,7 @@ def report_of(runner: Any, sha256: str, seconds: float, graph_bytes: int) -> dic
     }
 
 
-def _managers(runner: Any) -> Iterator[Any]:
+def managers_of_runner(runner: Any) -> Iterator[Any]:
     """The target's manager, then the drafter's, as the engine itself looks for them."""
     from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
 

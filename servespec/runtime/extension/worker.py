@@ -10,6 +10,7 @@ from typing import Any
 
 from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, digest
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
+from servespec.runtime.extension.replay import replay_after_warm_up
 from servespec.runtime.extension.report import write_report
 
 
@@ -27,6 +28,7 @@ class PlannedGraphs:
         _check_other_ranks(given["sha256"])
         install(given["managers"], _engine_types())
         _report_after_capture(worker, given["sha256"])
+        replay_after_warm_up(worker, given["sha256"])
 
 
 def hand_off_of(additional_config: Any) -> Mapping[str, Any]:
