@@ -22,6 +22,7 @@ from servespec.runtime.capture_report import rank_names
 from servespec.runtime.extension.replay import VERIFY_VARIABLE, verified_name
 from servespec.runtime.extension.replay_batches import CapturedShape
 from servespec.runtime.run_rules import (
+    EXIT_LAUNCH_FAILED,
     REPLAY_DIFFERS,
     REPLAY_FAILED,
     REPLAY_INCOMPLETE,
@@ -98,6 +99,9 @@ def verify(plan: Plan, folder: Path | None, on_event: OnEvent) -> Verification:
         _nothing_to_ask,
         also_check=lambda: tuple(findings_of(plan, serving.folder)),
     )
+    if outcome.exit_code == EXIT_LAUNCH_FAILED and any(serving.folder.glob("verified-*.json")):
+        # What the workers saw before the end says more than the end.
+        outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *findings_of(plan, serving.folder)))
     return Verification(outcome, document_of(plan, serving.folder, outcome.diagnostics))
 
 

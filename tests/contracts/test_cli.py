@@ -29,6 +29,7 @@ COMMANDS: dict[str, set[str]] = {
     "validate": {"--format", "--strict", "--no-strict", "--allow-code", "--set"},
     "plan": {"--format", "--against", "--details", "--no-details", "--output", "-o", "--gpu", "--count"} | COMPILING,
     "serve": {"--dry-run", "--no-dry-run", "--format", "--ask", "--record", "--on-drift"} | COMPILING,
+    "verify": {"--format", "--output", "-o", "--record"} | COMPILING,
     "explain": set(),
     "schema": set(),
     "doctor": {"--device-file"},
@@ -73,7 +74,7 @@ def test_0_for_what_is_done() -> None:
     assert [run("validate", str(GOOD)).exit_code, run("plan", str(GOOD)).exit_code] == [0, 0]
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "serve"])
+@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify"])
 def test_1_for_a_spec_that_is_refused(command: str) -> None:
     done = run(command, str(REFUSED))
 
@@ -81,7 +82,7 @@ def test_1_for_a_spec_that_is_refused(command: str) -> None:
     assert "error[S201]" in (done.stdout if command == "validate" else done.stderr)
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "serve"])
+@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify"])
 def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
     done = run(command, str(tmp_path / "spec.yaml"))
 
@@ -118,6 +119,12 @@ def test_4_for_hardware_that_this_machine_does_not_have(monkeypatch: pytest.Monk
     assert problem.code == "R009"
     done = run("serve", str(GOOD), "--record", str(tmp_path))
     assert (done.exit_code, "error[R009]" in done.stderr) == (4, True)
+
+
+def test_4_for_graphs_that_cannot_be_replayed() -> None:
+    done = run("verify", str(GOOD), "--set", "engine.lowering=legacy")
+
+    assert (done.exit_code, done.stdout, "error[L022]" in done.stderr) == (4, "", True)
 
 
 def test_70_for_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -247,7 +254,7 @@ def test_a_command_line_is_planned_and_mended() -> None:
     assert "warning[P101]" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["spec", "plan"])
+@pytest.mark.parametrize("name", ["spec", "plan", "verification"])
 def test_schemas_are_json(name: str) -> None:
     assert json.loads(run("schema", name).stdout)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 

@@ -96,6 +96,9 @@ def replay(worker: Any, result: Result, write: Callable[[Result], None]) -> None
         engine = Engine(worker, switch, limits)
         said = _continuations(engine, batches, result)
         for batch in batches:
+            if result.batches and result.batches[-1]["error"] is not None:
+                # Written before, because it raises where the device is lost.
+                engine.abandon()
             result.batches.append(_replayed(engine, batch, said, result))
             result.seconds = time.perf_counter() - began
             write(result)
@@ -159,7 +162,6 @@ def _continuations(engine: Engine, batches: Sequence[Batch], result: Result) -> 
             continue
         except _FAULTS as fault:
             result.batches.append({**_batch_json(Batch(decodes=(1,) * count)), "error": _told(fault)})
-            engine.abandon()
             return {}
     return {}
 
@@ -178,7 +180,6 @@ def _replayed(engine: Engine, batch: Batch, said: Continuations, result: Result)
         document["because"] = str(refusal)
     except _FAULTS as fault:
         document["error"] = _told(fault)
-        engine.abandon()
     return document
 
 

@@ -161,8 +161,10 @@ def _exact_and_padded(sizes: set[int]) -> Iterator[int]:
 def prompt_tokens(request: int, limits: Limits) -> int:
     """How long the prompt of a decoding request is: lengths differ within a batch, and all exceed a decode's."""
     shortest = 2 + limits.drafts
-    room = limits.max_model_len - shortest - (2 * _DECODE_STEPS + 1) * (1 + limits.drafts)
-    return shortest + request * _PROMPT_STRIDE % max(1, min(_PROMPT_SPREAD, room))
+    in_model = limits.max_model_len - shortest - (2 * _DECODE_STEPS + 1) * (1 + limits.drafts)
+    # A drafter may take a token more of each request than the target.
+    in_step = limits.max_batched_tokens - shortest - 1
+    return shortest + request * _PROMPT_STRIDE % max(1, min(_PROMPT_SPREAD, in_model, in_step))
 
 
 def generated_tokens(limits: Limits) -> int:
