@@ -184,8 +184,13 @@ def _failures(place: Place, result: Json) -> Iterator[Diagnostic]:
     if len(failed) > _SHOWN:
         message = f"{len(failed) - _SHOWN} more batches could not be replayed"
         yield REPLAY_FAILED.at(place, message, _SEE_FILES)
-    if not result["complete"] and result["refused"] is None and not failed:
+    if result["refused"] is not None:
+        message = f"no graph can be replayed in this engine: {result['refused']}"
+        yield REPLAY_FAILED.at(place, message, "nothing is known of its graphs but that they are as planned")
+    elif not result["complete"] and not failed:
         yield REPLAY_FAILED.at(place, "the replay did not come to its end", "see the engine's log for why")
+    elif not failed and not any(batch["steps"] for batch in result["batches"]):
+        yield REPLAY_FAILED.at(place, "no batch could be replayed", "give the server a larger KV cache")
 
 
 def _batch_words(batch: Json) -> str:
