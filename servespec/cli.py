@@ -294,7 +294,7 @@ def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) ->
     """Print a published JSON Schema (draft 2020-12)."""
     from servespec.compiler.plan import PLAN_SCHEMA
     from servespec.compiler.spec_schema import spec_schema
-    from servespec.runtime.verification import VERIFICATION_SCHEMA
+    from servespec.runtime.verification_document import VERIFICATION_SCHEMA
 
     match name:
         case SchemaName.spec:

@@ -22,7 +22,7 @@ from doc_pages.spec_page import spec_page
 
 from servespec.compiler.plan import PLAN_SCHEMA
 from servespec.compiler.spec_schema import spec_schema
-from servespec.runtime.verification import VERIFICATION_SCHEMA
+from servespec.runtime.verification_document import VERIFICATION_SCHEMA
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -18,7 +18,8 @@ from servespec.runtime import verification
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.serving import Serving
 from servespec.runtime.supervise import Outcome
-from servespec.runtime.verification import VERIFICATION_SCHEMA, document_of, findings_of, verify
+from servespec.runtime.verification import findings_of, verify
+from servespec.runtime.verification_document import VERIFICATION_SCHEMA, document_of
 from tests.plans import Json, compiled, model_folder, spec_of
 from tests.strategies import EXTENSION
 
@@ -114,6 +115,7 @@ def test_a_graph_that_differs_is_an_error_with_its_largest_difference(tmp_path: 
     batch["steps"][0]["target"]["hidden states"] = compared(
         equal=False, differing=3, largest_absolute=0.25, largest_relative=0.5
     )
+    batch["steps"][0]["target"]["sampled tokens"] = compared()
     left(tmp_path, result)
 
     ((code, message),) = found(plan, tmp_path)

@@ -27,8 +27,7 @@ EXIT_CODES: Mapping[int, tuple[str, str]] = {
     5: ("launch failed", "The engine did not start, or not in time."),
     6: (
         "differs",
-        "What was captured differs from the plan (L016), or `verify` found a graph that differs from eager (L018) or "
-        "could not run it (L020).",
+        "What was captured differs from the plan (L016), or `verify` found that graphs differ from eager (L018, L020).",
     ),
     7: ("died", "The server died after it was ready, or did not answer."),
     70: ("our fault", "A fault of servespec itself; report it."),
