@@ -128,6 +128,20 @@ def test_a_graph_that_differs_is_an_error_with_its_largest_difference(tmp_path: 
     )
 
 
+def test_a_drafters_output_says_nothing_of_the_target(tmp_path: Path) -> None:
+    """One step runs a graph of the target and one of the drafter."""
+    plan, result = plan_of(), result_of(plan_of())
+    later = next(shape for shape in result["shapes"] if shape[1] == 1)
+    step = target_batch(result)["steps"][0]
+    step["shapes"].append(later)
+    step["drafter"]["draft tokens"] = compared(equal=False)
+    left(tmp_path, result)
+
+    ((code, message),) = found(plan, tmp_path)
+
+    assert (code, message.partition(":")[0]) == ("L018", "`drafter later_steps q=1`")
+
+
 def test_a_kernel_that_does_not_reproduce_is_a_warning(tmp_path: Path) -> None:
     plan, result = plan_of(), result_of(plan_of())
     target_batch(result)["steps"][0]["target"]["hidden states"] = compared(equal=False, eager_reproduces=False)

@@ -58,6 +58,16 @@ def test_a_drafters_graph_wider_than_a_step_of_the_target_follows_one_token_step
     assert (widest.decodes, widest.next_drafts) == ((1,) * 64, 3)
 
 
+def test_what_a_drafter_needs_beside_the_target_counts() -> None:
+    given = {"max_requests": 64, "max_batched_tokens": 64, "max_model_len": 300, "drafts": 3}
+    block = Limits(**given, block_tokens_per_request=4)
+    extra = Limits(**given, extra_tokens_per_request=1)
+
+    assert max(batch.requests for batch in batches_for([full(16, 4, BLOCK), full(17, 4, BLOCK)], block)) == 16
+    assert [batch.tokens for batch in batches_for([piecewise(60), piecewise(64)], extra)] == [59]
+    assert max(prompt_tokens(number, extra) for number in range(200)) + 1 <= 64
+
+
 def test_a_token_size_is_asked_for_with_decodes_beside_prompts() -> None:
     (padded, exact) = batches_for([piecewise(40)], LIMITS)
 

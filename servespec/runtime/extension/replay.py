@@ -109,9 +109,11 @@ def replay(worker: Any, result: Result, write: Callable[[Result], None]) -> None
 def limits_of(runner: Any) -> Limits:
     return Limits(
         max_requests=runner.max_num_reqs,
-        max_batched_tokens=runner.max_num_tokens,
+        max_batched_tokens=runner.scheduler_config.max_num_scheduled_tokens or runner.max_num_tokens,
         max_model_len=runner.max_model_len,
         drafts=runner.num_speculative_steps,
+        block_tokens_per_request=getattr(runner.speculator, "num_query_per_req", 1),
+        extra_tokens_per_request=getattr(runner.speculator, "num_extra_query_per_req", 0),
     )
 
 

@@ -42,12 +42,18 @@ class CapturedShape(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What the engine takes; ``drafts`` is K."""
+    """What the engine takes; ``drafts`` is K.
+
+    A drafter may need ``block_tokens_per_request`` in a step of its own, or ``extra_tokens_per_request`` beside the
+    target's.
+    """
 
     max_requests: int
     max_batched_tokens: int
     max_model_len: int
     drafts: int
+    block_tokens_per_request: int = 1
+    extra_tokens_per_request: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +88,9 @@ def batches_for(shapes: Sequence[CapturedShape], limits: Limits) -> tuple[Batch,
 
 
 def _fits(batch: Batch, limits: Limits) -> bool:
-    return batch.requests <= limits.max_requests and 0 < batch.tokens <= limits.max_batched_tokens
+    target = batch.tokens + batch.requests * limits.extra_tokens_per_request
+    drafter = batch.requests * limits.block_tokens_per_request
+    return batch.requests <= limits.max_requests and 0 < max(target, drafter) <= limits.max_batched_tokens
 
 
 def _uniform(shapes: Iterable[CapturedShape], limits: Limits) -> Iterator[Batch]:
@@ -162,8 +170,7 @@ def prompt_tokens(request: int, limits: Limits) -> int:
     """How long the prompt of a decoding request is: lengths differ within a batch, and all exceed a decode's."""
     shortest = 2 + limits.drafts
     in_model = limits.max_model_len - shortest - (2 * _DECODE_STEPS + 1) * (1 + limits.drafts)
-    # A drafter may take a token more of each request than the target.
-    in_step = limits.max_batched_tokens - shortest - 1
+    in_step = limits.max_batched_tokens - shortest - limits.extra_tokens_per_request
     return shortest + request * _PROMPT_STRIDE % max(1, min(_PROMPT_SPREAD, in_model, in_step))
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from servespec.runtime.extension.replay_batches import Batch, Limits, generated_tokens, prompt_tokens
 
 _SEED = 20260
+"""Of the prompts, which every rank makes for itself."""
 _UNSCHEDULED_PROMPT_TOKENS = 1
 """The first of several prompts in a step is not the whole of one, so that a chunk that ends nothing is seen too."""
 
@@ -32,12 +33,12 @@ class Request:
     emitted: list[int] = field(default_factory=list)
 
 
-def decoding_requests(runner: Any, count: int, limits: Limits, tokens_after: int | None = None) -> list[Request]:
-    """Requests 0 to ``count`` - 1, the same in every batch; their KV holds ``tokens_after`` tokens beyond the prompt.
+def decoding_requests(runner: Any, count: int, limits: Limits) -> list[Request]:
+    """Requests 0 to ``count`` - 1, the same in every batch; their KV holds all that they can bring forth.
 
     Raises TooFewBlocksError where the KV cache is too small.
     """
-    after = generated_tokens(limits) + 1 if tokens_after is None else tokens_after
+    after = generated_tokens(limits) + 1
     lengths = [prompt_tokens(number, limits) for number in range(count)]
     return list(_requests(runner, "decode", lengths, [length + after for length in lengths], 0, 1))
 
@@ -77,13 +78,13 @@ def _ranges(counts: Iterable[int], first: int) -> Iterator[list[int]]:
         first += count
 
 
-def chunks_of(requests: Sequence[Request], tokens: int, extra_per_request: int) -> Iterator[list[Request]]:
-    """Groups whose prompts fit one step of ``tokens``."""
+def chunks_of(requests: Sequence[Request], limits: Limits) -> Iterator[list[Request]]:
+    """Groups whose prompts fit one step; a drafter's block is shorter than any prompt."""
     chunk: list[Request] = []
     taken = 0
     for request in requests:
-        needed = request.first_tokens + extra_per_request
-        if chunk and taken + needed > tokens:
+        needed = request.first_tokens + limits.extra_tokens_per_request
+        if chunk and taken + needed > limits.max_batched_tokens:
             yield chunk
             chunk, taken = [], 0
         chunk.append(request)

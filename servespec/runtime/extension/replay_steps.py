@@ -103,9 +103,8 @@ class Engine:
         return self.switch.eager() if is_eager else nullcontext()
 
     def _prefill(self, requests: Sequence[Request], next_drafts: int) -> None:
-        extra = getattr(self.runner.speculator, "num_extra_query_per_req", 0)
         with self.switch.eager():
-            for chunk in chunks_of(requests, self.limits.max_batched_tokens, extra):
+            for chunk in chunks_of(requests, self.limits):
                 by_name = {request.name: request for request in chunk}
                 self._advance(step_output(chunk, {}, by_name, next_drafts), by_name)
 
