@@ -29,7 +29,7 @@ app = typer.Typer(
 )
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNSUPPORTED, EXIT_OUR_FAULT = 1, 2, 4, 70
-UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116"})
+UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "L027"})
 
 
 class FindingsFormat(StrEnum):
@@ -52,6 +52,8 @@ class SchemaName(StrEnum):
     spec = "spec"
     plan = "plan"
     record = "record"
+    verification = "verification"
+    bench = "bench"
 
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A spec file, or - for standard input.")]
@@ -260,6 +262,41 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
 
 
 @app.command()
+def verify(
+    spec: Spec,
+    format: Annotated[PlanFormat, typer.Option(help="How the result is printed.")] = PlanFormat.text,  # noqa: A002
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
+    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the results.")] = None,
+    settings: Settings = None,
+    allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
+    model_config: ConfigFile = None,
+    draft_config: DraftFile = None,
+) -> None:
+    """Start the engine, hold every captured graph against an eager run of the same inputs, and stop."""
+    from servespec.compiler.json_text import json_text
+    from servespec.render.serve_text import event_line
+    from servespec.render.verification_text import verification_text
+    from servespec.runtime.gather import Options
+    from servespec.runtime.verification import verify as verify_plan
+
+    options = Options(
+        settings=tuple(settings or ()),
+        allow_code=allow_code,
+        allow_unverified_engine=allow_unverified_engine,
+        model_config=model_config,
+        draft_config=draft_config,
+    )
+    made = _compiled(spec, options)
+    with _reporting(spec):
+        found = verify_plan(made, record, lambda event: typer.echo(event_line(event, made), err=True))
+    _print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
+    text = json_text(found.document) if format is PlanFormat.json else verification_text(found.document)
+    _write(text, output)
+    raise typer.Exit(found.outcome.exit_code)
+
+
+@app.command()
 def bench(
     spec: Spec,
     arms: Annotated[
@@ -331,8 +368,15 @@ def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) ->
     from servespec.compiler.plan import PLAN_SCHEMA
     from servespec.compiler.record_schema import RECORD_SCHEMA
     from servespec.compiler.spec_schema import spec_schema
+    from servespec.runtime.bench.results import BENCH_SCHEMA
+    from servespec.runtime.verification_document import VERIFICATION_SCHEMA
 
-    documents = {SchemaName.plan: PLAN_SCHEMA, SchemaName.record: RECORD_SCHEMA}
+    documents = {
+        SchemaName.plan: PLAN_SCHEMA,
+        SchemaName.record: RECORD_SCHEMA,
+        SchemaName.verification: VERIFICATION_SCHEMA,
+        SchemaName.bench: BENCH_SCHEMA,
+    }
     typer.echo(json.dumps(documents.get(name) or spec_schema(), indent=1, ensure_ascii=False))
 
 

@@ -23,6 +23,8 @@ from doc_pages.spec_page import spec_page
 from servespec.compiler.plan import PLAN_SCHEMA
 from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.compiler.spec_schema import spec_schema
+from servespec.runtime.bench.results import BENCH_SCHEMA
+from servespec.runtime.verification_document import VERIFICATION_SCHEMA
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -36,6 +38,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/schema/spec-1.json": lambda: _json(spec_schema()),
     "docs/schema/plan-1.json": lambda: _json(PLAN_SCHEMA),
     "docs/schema/record-1.json": lambda: _json(RECORD_SCHEMA),
+    "docs/schema/verification-1.json": lambda: _json(VERIFICATION_SCHEMA),
+    "docs/schema/bench-1.json": lambda: _json(BENCH_SCHEMA),
     "README.md": lambda: readme(ROOT),
 }
 

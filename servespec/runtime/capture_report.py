@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,11 @@ def _ranks(plan: Plan) -> list[Rank]:
     parallel = plan.resolution.request.spec.parallel
     ranks = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
     return [(replica, rank) for replica in range(parallel.data_parallel_size) for rank in range(ranks)]
+
+
+def rank_names(plan: Plan, name: Callable[[int, int], str]) -> list[str]:
+    """The name of each worker's file, where ``name`` makes one from its data-parallel replica and rank."""
+    return [name(*rank) for rank in _ranks(plan)]
 
 
 def _read(path: Path) -> Json:

@@ -186,6 +186,46 @@ RECORD_UNREADABLE = Rule(
     "A record is checked against its published schema whenever it is read back, so that a file that was cut short, "
     "edited or written by another version is not taken for evidence.",
 )
+REPLAY_DIFFERS = Rule(
+    "L023",
+    "replay-differs",
+    Severity.ERROR,
+    "a graph and an eager run of the same inputs bring forth other values",
+    "Two eager runs agree bit for bit and the graph does not: it reads something stale, was captured with other "
+    "kernels, or pads differently. The finding names the output and the largest difference; the worker's file has "
+    "every step.",
+    "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.run_fullgraph",
+)
+REPLAY_NOT_DETERMINISTIC = Rule(
+    "L024",
+    "replay-not-deterministic",
+    Severity.WARNING,
+    "an output differs between a graph and eager, and between two eager runs",
+    "A kernel of this model does not give the same bits twice, so that nothing can be said of the graph. The largest "
+    "difference is named.",
+)
+REPLAY_FAILED = Rule(
+    "L025",
+    "replay-failed",
+    Severity.ERROR,
+    "a batch could not be replayed, or a worker left no result",
+    "The engine raised an error in a step that `verify` gave it, or ended before it was done. The graphs of that batch "
+    "are not known to be right.",
+)
+REPLAY_INCOMPLETE = Rule(
+    "L026",
+    "replay-incomplete",
+    Severity.WARNING,
+    "captured graphs were not replayed",
+    "No batch of `verify` could come to them on this machine; the finding says why.",
+)
+REPLAY_WITHOUT_EXTENSION = Rule(
+    "L027",
+    "replay-without-extension",
+    Severity.ERROR,
+    "graphs can be replayed under the worker extension alone",
+    "`verify` runs inside the engine's workers, and the worker extension is what brings it there.",
+)
 
 RULES: Final = (
     PORT_TAKEN,
@@ -210,6 +250,11 @@ RULES: Final = (
     RECORD_UNWRITABLE,
     GRAPHS_CHANGED,
     RECORD_UNREADABLE,
+    REPLAY_DIFFERS,
+    REPLAY_NOT_DETERMINISTIC,
+    REPLAY_FAILED,
+    REPLAY_INCOMPLETE,
+    REPLAY_WITHOUT_EXTENSION,
 )
 
 _EXIT_CODES = MappingProxyType(
@@ -219,6 +264,7 @@ _EXIT_CODES = MappingProxyType(
         DIED_AFTER_READY: EXIT_DIED,
         UNHEALTHY_AFTER_READY: EXIT_DIED,
         ASK_FAILED: EXIT_DIED,
+        REPLAY_WITHOUT_EXTENSION: EXIT_ENGINE_ABSENT,
     }
 )
 

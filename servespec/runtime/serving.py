@@ -29,7 +29,7 @@ from servespec.runtime.private_file import write_private
 from servespec.runtime.probe import hardware_problem
 from servespec.runtime.record import Measured, write_record
 from servespec.runtime.spec_file import base_folder
-from servespec.runtime.supervise import Event, Outcome, Task, serve
+from servespec.runtime.supervise import Event, Outcome, Task, Verify, serve
 
 _STATE_FOLDER = Path("servespec")
 _PLUGIN_FOLDER = Path(__file__).with_name("engine_plugin")
@@ -120,12 +120,18 @@ def _difference(engine: Engine, installed: InstalledEngine) -> str | None:
 
 
 def run(
-    plan: Plan, serving: Serving, on_event: OnLaunchEvent, task: Task | None = None, *, fail_on_drift: bool = True
+    plan: Plan,
+    serving: Serving,
+    on_event: OnLaunchEvent,
+    task: Task | None = None,
+    *,
+    fail_on_drift: bool = True,
+    also_check: Verify = tuple,
 ) -> Outcome:
     """Starts the engine, holds what it captured against the plan, and stays until it ends.
 
     The plan and the record lie beside the engine's log.  With ``fail_on_drift`` a server that captured something else
-    is stopped.
+    is stopped.  What ``also_check`` finds is added.
     """
     measured = Measured(started=time.time())
 
@@ -133,7 +139,8 @@ def run(
         nonlocal measured
         capture = _capture(plan, serving)
         said = said_numbers(serving.command.log_path.read_text(encoding="utf-8", errors="replace"))
-        found = capture.findings if fail_on_drift else tuple(map(_as_warning, capture.findings))
+        every = (*capture.findings, *also_check())
+        found = every if fail_on_drift else tuple(map(_as_warning, every))
         ready = None if has_errors(found) else time.time()
         measured = replace(measured, capture=capture, said=said, ready=ready, findings=found)
         on_event(Checked(capture))

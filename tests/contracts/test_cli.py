@@ -34,6 +34,7 @@ COMMANDS: dict[str, set[str]] = {
         *("--side-by-side", "--output", "-o", "--record", "--format"),
     }
     | COMPILING,
+    "verify": {"--format", "--output", "-o", "--record"} | COMPILING,
     "explain": set(),
     "schema": set(),
     "doctor": {"--device-file"},
@@ -78,7 +79,7 @@ def test_0_for_what_is_done() -> None:
     assert [run("validate", str(GOOD)).exit_code, run("plan", str(GOOD)).exit_code] == [0, 0]
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "serve"])
+@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify"])
 def test_1_for_a_spec_that_is_refused(command: str) -> None:
     done = run(command, str(REFUSED))
 
@@ -86,7 +87,7 @@ def test_1_for_a_spec_that_is_refused(command: str) -> None:
     assert "error[S201]" in (done.stdout if command == "validate" else done.stderr)
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "serve"])
+@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify"])
 def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
     done = run(command, str(tmp_path / "spec.yaml"))
 
@@ -123,6 +124,12 @@ def test_4_for_hardware_that_this_machine_does_not_have(monkeypatch: pytest.Monk
     assert problem.code == "R009"
     done = run("serve", str(GOOD), "--record", str(tmp_path))
     assert (done.exit_code, "error[R009]" in done.stderr) == (4, True)
+
+
+def test_4_for_graphs_that_cannot_be_replayed() -> None:
+    done = run("verify", str(GOOD), "--set", "engine.lowering=legacy")
+
+    assert (done.exit_code, done.stdout, "error[L027]" in done.stderr) == (4, "", True)
 
 
 def test_70_for_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,7 +259,7 @@ def test_a_command_line_is_planned_and_mended() -> None:
     assert "warning[P101]" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["spec", "plan", "record"])
+@pytest.mark.parametrize("name", ["spec", "plan", "record", "verification", "bench"])
 def test_schemas_are_json(name: str) -> None:
     assert json.loads(run("schema", name).stdout)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 

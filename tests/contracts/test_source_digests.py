@@ -175,6 +175,17 @@ REPLACED_OR_RELIED_ON = [
     "vllm/v1/worker/utils.py:get_uniform_decode_token_count",
     "vllm/v1/spec_decode/dynamic/utils.py:build_dynamic_sd_schedule_lookup",
     "vllm/engine/arg_utils.py:EngineArgs.get_batch_defaults",
+    "vllm/v1/worker/gpu/cudagraph_utils.py:CudaGraphManager.run_fullgraph",
+    "vllm/v1/worker/gpu/model_runner.py:GPUModelRunner.execute_model",
+    "vllm/v1/worker/gpu/model_runner.py:GPUModelRunner.sample",
+    "vllm/v1/worker/gpu/model_runner.py:GPUModelRunner.sample_tokens",
+    "vllm/v1/worker/gpu/model_runner.py:ExecuteModelState",
+    "vllm/v1/worker/gpu/model_states/default.py:DefaultModelState.prepare_attn",
+    "vllm/v1/worker/gpu/warmup.py:_warmup_block_counter",
+    "vllm/v1/worker/gpu_worker.py:Worker.compile_or_warm_up_model",
+    f"{SPEC_DECODE}/target_dependent_ar/speculator.py:TargetDependentARSpeculator.propose",
+    f"{SPEC_DECODE}/dflash/speculator.py:DFlashSpeculator.propose",
+    "vllm/v1/core/sched/output.py:SchedulerOutput",
 ]
 
 

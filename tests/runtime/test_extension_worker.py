@@ -10,6 +10,7 @@ import pytest
 
 from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
 from servespec.compiler.lower import EXTENSION_CLASS
+from servespec.runtime.extension import replay
 from servespec.runtime.extension.failure import PHASES
 from servespec.runtime.extension.install import PlanMismatchError
 from servespec.runtime.extension.split_rule import widest_full_tokens
@@ -251,6 +252,29 @@ def test_nothing_is_written_where_no_folder_is_named(
     worker.model_runner.capture_model()
 
     assert list(tmp_path.iterdir()) == []
+
+
+@needs_engine
+@pytest.mark.parametrize("asked", [None, "0", "1"])
+def test_graphs_are_replayed_after_the_warm_up_where_that_is_asked_for(
+    worker: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str | None
+) -> None:
+    if asked is not None:
+        monkeypatch.setenv("SERVESPEC_VERIFY", asked)
+    worker.compile_or_warm_up_model = lambda: "times"
+
+    def replayed(given: SimpleNamespace, result: Any, write: Any) -> None:
+        assert given is worker
+        result.complete = True
+        write(result)
+
+    monkeypatch.setattr(replay, "replay", replayed)
+    PlannedGraphs.init_worker_extension(worker)
+
+    assert worker.compile_or_warm_up_model() == "times"
+    left = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.iterdir()}
+    assert list(left) == (["verified-1-0.json"] if asked == "1" else [])
+    assert all(one["complete"] for one in left.values())
 
 
 @needs_engine

@@ -25,7 +25,10 @@ EXIT_CODES: Mapping[int, tuple[str, str]] = {
     ),
     4: ("unsupported", "Engine, version, hardware or lowering is absent or not supported."),
     5: ("launch failed", "The engine did not start, or not in time."),
-    6: ("differs", "What was captured differs from the plan (L016)."),
+    6: (
+        "differs",
+        "What was captured differs from the plan (L016), or `verify` found that graphs differ from eager (L018, L020).",
+    ),
     7: ("died", "The server died after it was ready, or did not answer."),
     70: ("our fault", "A fault of servespec itself; report it."),
     130: ("interrupted", "Ended by Ctrl-C."),

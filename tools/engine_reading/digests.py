@@ -11,6 +11,8 @@ _init_candidates needs_capture _capture_stream capture captured_token_counts dis
 run_pw_graph init_breakable_cg_runner"""
 _CUDAGRAPH_UTILS = """AttentionState BatchExecutionDescriptor _is_compatible ModelCudaGraphManager
 prepare_inputs_to_capture profile_cudagraph_memory _extrapolate_full_graph_memory make_cudagraph_stats"""
+_RUNNER = """initialize_kv_cache capture_model execute_model sample_tokens sample add_requests update_requests
+gather_batch_req_state prepare_inputs"""
 
 # Names that only one version has are recorded for that version alone.
 TARGETS: dict[str, str] = {
@@ -32,11 +34,22 @@ TARGETS: dict[str, str] = {
     "vllm/compilation/cuda_graph.py": "CUDAGraphStat",
     "vllm/v1/metrics/loggers.py": "load_stat_logger_plugin_factories StatLoggerManager.record",
     "vllm/v1/worker/utils.py": "get_uniform_decode_token_count",
-    f"{_GPU}/model_runner.py": "GPUModelRunner.initialize_kv_cache GPUModelRunner.capture_model",
     "vllm/v1/attention/backends/flash_attn.py": """FlashAttentionMetadataBuilder.__init__
         FlashAttentionMetadataBuilder.build""",
     "vllm/v1/attention/backends/mla/flashattn_mla.py": """FlashAttnMLAMetadataBuilder.__init__
         FlashAttnMLAMetadataBuilder._build_decode""",
+    # What a replay drives, and what it stands in for.
+    "vllm/v1/core/sched/output.py": "SchedulerOutput NewRequestData CachedRequestData",
+    "vllm/v1/worker/gpu_worker.py": "Worker.compile_or_warm_up_model Worker.execute_model Worker.sample_tokens",
+    f"{_GPU}/warmup.py": "_warmup_block_counter _reserved_block_count",
+    f"{_GPU}/model_states/default.py": "DefaultModelState.prepare_attn",
+    f"{_GPU}/model_runner.py": " ".join([f"GPUModelRunner.{name}" for name in _RUNNER.split()] + ["ExecuteModelState"]),
+    f"{_GPU}/spec_decode/target_dependent_ar/speculator.py": """TargetDependentARSpeculator.propose
+        TargetDependentARSpeculator._prefill TargetDependentARSpeculator._generate_draft
+        TargetDependentARSpeculator._generate_fused_drafts""",
+    f"{_GPU}/spec_decode/dflash/speculator.py": "DFlashSpeculator.propose DFlashSpeculator._generate_draft",
+    f"{_GPU}/spec_decode/multi_module_mtp/speculator.py": """MultiModuleMTPSpeculator.propose
+        MultiModuleMTPSpeculator._generate_drafts""",
 }
 _SPEC_DECODE = f"{_GPU}/spec_decode/**/*.py"
 _WORKER_BASE = "vllm/v1/worker/worker_base.py"

@@ -5,21 +5,21 @@ from typing import Final
 from servespec.diagnostics import Rule, Severity
 
 DESIGN_REFUSED = Rule(
-    "L023",
+    "L028",
     "bench-design",
     Severity.ERROR,
     "the bench cannot be run as it is asked for",
     "A load that no server of this spec can take, or a number that measures nothing; found before anything starts.",
 )
 RESULTS_FOREIGN = Rule(
-    "L024",
+    "L029",
     "bench-results-foreign",
     Severity.ERROR,
     "the results file belongs to another bench",
     "A bench goes on where its file ends; one of another spec, engine or design is neither mixed in nor overwritten.",
 )
 ARM_FAILED = Rule(
-    "L025",
+    "L030",
     "bench-arm-failed",
     Severity.ERROR,
     "an arm of the bench could not be served",
@@ -27,7 +27,7 @@ ARM_FAILED = Rule(
     "is kept in the results file.",
 )
 CLIENT_FAILED = Rule(
-    "L026",
+    "L031",
     "bench-client-failed",
     Severity.ERROR,
     "the engine's bench client failed",

@@ -36,19 +36,19 @@ def write_report(worker: Any, sha256: str, seconds: float, graph_bytes: int) -> 
 
 def write_left(worker: Any) -> None:
     """Leaves what the worker holds at its end; nothing where it has reported no capture."""
-    path = _path(worker, report_name)
+    path = own_path(worker, report_name)
     if path is not None and path.is_file():
         leave(worker, left_name, entries_of(worker.model_runner))
 
 
 def leave(worker: Any, name: Callable[[int, int], str], content: Mapping[str, Any]) -> None:
     """A file of this worker's in the folder of the variable, whole or not at all; nothing where it names none."""
-    path = _path(worker, name)
+    path = own_path(worker, name)
     if path is not None:
         write_private(path, json.dumps({"format": 1, **content}, indent=1) + "\n")
 
 
-def _path(worker: Any, name: Callable[[int, int], str]) -> Path | None:
+def own_path(worker: Any, name: Callable[[int, int], str]) -> Path | None:
     """By the data-parallel index, as every rank of a dense model has data-parallel rank 0."""
     folder = os.environ.get(FOLDER_VARIABLE)
     index = worker.vllm_config.parallel_config.data_parallel_index
@@ -57,10 +57,13 @@ def _path(worker: Any, name: Callable[[int, int], str]) -> Path | None:
 
 def entries_of(runner: Any) -> dict[str, Any]:
     """Every graph that the runner's managers and the compiled pieces hold now."""
-    return {"managers": [_manager_json(one) for one in _managers(runner)], "compiled_pieces": _compiled_pieces()}
+    return {
+        "managers": [_manager_json(one) for one in managers_of_runner(runner)],
+        "compiled_pieces": _compiled_pieces(),
+    }
 
 
-def _managers(runner: Any) -> Iterator[Any]:
+def managers_of_runner(runner: Any) -> Iterator[Any]:
     """The target's manager, then the drafter's, as the engine itself looks for them."""
     from vllm.v1.worker.gpu.cudagraph_utils import CudaGraphManager
 

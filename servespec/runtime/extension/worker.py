@@ -13,6 +13,7 @@ from typing import Any
 from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, digest
 from servespec.runtime.extension.failure import record_failures
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
+from servespec.runtime.extension.replay import replay_after_warm_up
 from servespec.runtime.extension.report import write_left, write_report
 from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
 
@@ -32,6 +33,7 @@ class PlannedGraphs:
         install(given["managers"], _engine_types())
         bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
         _report_after_capture(worker, given["sha256"])
+        replay_after_warm_up(worker, given["sha256"])
         record_failures(worker)
 
     @staticmethod

@@ -1,0 +1,188 @@
+"""A whole engine on the CPU whose graphs are stand-ins, replayed by the extension as a worker would.
+
+A program of its own, in an interpreter with vLLM's CPU build, whose compiled modules serve the Python source of the
+version under test::
+
+    PYTHONPATH=SOURCE:REPOSITORY python replay_engine.py FOLDER < [SCENARIO, ...] > {SCENARIO: RESULT, ...}
+
+Triton's kernels run in its interpreter.  A stand-in graph is what capture recorded: the engine's own function with the
+metadata and buffers of its capture, which a replay reads as they are then.  Real are the model runner, its drafter,
+the graph managers and their dispatch.
+"""
+
+import importlib.metadata
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+DRAFTS, SIZES, PIECEWISE_SIZES, LATER_SIZES = 2, [1, 3], [2, 12], [1, 4]
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 32, "intermediate_size": 64,
+    "num_hidden_layers": 8, "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "vocab_size": 128,
+    "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "torch_dtype": "float32", "hidden_act": "silu",
+    "tie_word_embeddings": False,
+}  # fmt: skip
+EAGLE = {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 128}
+
+
+def main() -> None:
+    scenarios = json.load(sys.stdin)
+    stdout, sys.stdout = sys.stdout, sys.stderr  # the engine logs to stdout
+    pretend_to_be_built_for_the_cpu()
+    worker = engine_in(Path(sys.argv[1]))
+    stand_ins = StandIns(worker)
+    json.dump({name: stand_ins.replayed(name) for name in scenarios}, stdout)
+
+
+def pretend_to_be_built_for_the_cpu() -> None:
+    os.environ.update(
+        TRITON_INTERPRET="1", VLLM_USE_V2_MODEL_RUNNER="1", VLLM_ENABLE_V1_MULTIPROCESSING="0",
+        VLLM_CPU_KVCACHE_SPACE="1", VLLM_CPU_CI_ENV="1", VLLM_TARGET_DEVICE="cpu", CUDA_VISIBLE_DEVICES="",
+    )  # fmt: skip
+    import triton.backends
+
+    driver = SimpleNamespace(is_active=lambda: True)
+    triton.backends.backends["cpu"] = SimpleNamespace(driver=driver, compiler=None)
+    installed = importlib.metadata.version
+    importlib.metadata.version = lambda name: "0.33.0+cpu" if name == "vllm" else installed(name)
+
+
+def engine_in(folder: Path) -> Any:
+    """The worker of an engine with a small random model and drafter."""
+    for name, config in (("target", LLAMA), ("draft", {**LLAMA, **EAGLE})):
+        (folder / name).mkdir()
+        (folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    from vllm import LLM
+
+    llm = LLM(
+        model=str(folder / "target"), skip_tokenizer_init=True, load_format="dummy", dtype="float32", max_model_len=96,
+        max_num_seqs=4, max_num_batched_tokens=32, enforce_eager=True, async_scheduling=False,
+        speculative_config={"method": "eagle3", "model": str(folder / "draft"), "num_speculative_tokens": DRAFTS},
+    )  # fmt: skip
+    return llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
+
+
+class StandIns:
+    """Stand-in graphs in the managers of a worker, under scenarios."""
+
+    def __init__(self, worker: Any) -> None:
+        from vllm.config.compilation import CUDAGraphMode
+        from vllm.v1.attention.backends.cpu_attn import CPUAttentionMetadataBuilder
+        from vllm.v1.worker.gpu import cudagraph_utils
+        from vllm.v1.worker.gpu.spec_decode.target_dependent_ar import cudagraph_utils as draft_utils
+
+        self.worker, self.mode, self.scenario = worker, CUDAGraphMode, ""
+        self.captured: dict[str, Any] = {}
+        self.built: dict[str, Any] = {}
+        self.before: dict[object, Any] = {}
+        prepare, build = cudagraph_utils.prepare_inputs_to_capture, CPUAttentionMetadataBuilder.build
+
+        def remembered(*given: Any, **named: Any) -> Any:
+            state = prepare(*given, **named)
+            self.captured = state.attn_metadata
+            return state
+
+        def built(builder: Any, *given: Any, **named: Any) -> Any:
+            metadata = build(builder, *given, **named)
+            self.built.update(dict.fromkeys(builder.layer_names, metadata))
+            return metadata
+
+        cudagraph_utils.prepare_inputs_to_capture = draft_utils.prepare_inputs_to_capture = remembered
+        CPUAttentionMetadataBuilder.build = built
+        self._capture(cudagraph_utils)
+
+    def _capture(self, cudagraph_utils: Any) -> None:
+        import torch
+
+        from servespec.runtime.extension import install
+
+        runner, modes = self.worker.model_runner, self.mode
+        types = install.EngineTypes(
+            manager=cudagraph_utils.CudaGraphManager, descriptor=cudagraph_utils.BatchExecutionDescriptor, mode=modes
+        )
+        both, query_len = modes.FULL_AND_PIECEWISE, 1 + DRAFTS
+        speculator = runner.speculator
+        for manager, mode, length, sizes, piecewise in (
+            (runner.cudagraph_manager, both, query_len, SIZES, PIECEWISE_SIZES),
+            (speculator.prefill_cudagraph_manager, both, query_len, SIZES, PIECEWISE_SIZES),
+            (speculator.decode_cudagraph_manager, modes.FULL_DECODE_ONLY, 1, LATER_SIZES, []),
+        ):
+            manager.cudagraph_mode = mode
+            full = [[count * length, count, length, None] for count in sizes]
+            install._fill(manager, {"full": full, "piecewise": piecewise}, types)
+
+        def capture(manager: Any, create_forward_fn: Callable[..., Any], _title: str = "") -> None:
+            for descriptor in (one for listed in manager._capture_descs.values() for one in listed):
+                if descriptor.cg_mode is modes.FULL:
+                    create_forward_fn(descriptor, warmup=True)(modes.NONE)
+                    manager.graphs[descriptor] = self._graph(create_forward_fn(descriptor, warmup=False))
+            manager._graphs_captured = True
+
+        patched = mock.patch.multiple(cudagraph_utils, has_compiled_submodule=lambda _: True)
+        with patched, mock.patch.object(types.manager, "capture", capture), torch.inference_mode():
+            runner.cudagraph_manager.capture(
+                runner.model, runner.model_state, runner.input_buffers, None, runner.block_tables, runner.attn_groups,
+                runner.kv_cache_config, use_aux_hidden_state_outputs=runner.use_aux_hidden_state_outputs,
+            )  # fmt: skip
+            speculator.capture()
+
+    def _graph(self, forward: Callable[..., Any]) -> Any:
+        captured = self.captured
+        lengths = self.worker.model_runner.input_buffers.seq_lens
+        key = object()
+
+        def replay() -> None:
+            # This backend makes its schedule anew; one that takes graphs keeps it where the graph reads it.
+            for name, metadata in captured.items():
+                metadata.scheduler_metadata = self.built[name].scheduler_metadata
+            now = lengths.clone()
+            if self.scenario == "stale":
+                lengths.copy_(self.before.get(key, now))
+            forward(self.mode.NONE)
+            lengths.copy_(now)
+            self.before[key] = now
+
+        return SimpleNamespace(replay=replay)
+
+    def replayed(self, scenario: str) -> Any:
+        from servespec.runtime.extension.replay import Result, replay
+
+        self.scenario, result, written = scenario, Result(sha256="given"), []
+        self.before.clear()
+        with self._noise() if scenario == "noisy" else self._fault() if scenario == "fault" else mock.MagicMock():
+            replay(self.worker, result, lambda one: written.append(len(one.batches)))
+        assert written == sorted(written), written
+        assert not [name for name in self.worker.model_runner.req_states.req_id_to_index if "_servespec_" in name]
+        return result.to_json()
+
+    @contextmanager
+    def _noise(self) -> Iterator[None]:
+        """The target's last layer does not give the same twice."""
+        import torch
+
+        layer = self.worker.model_runner.model.model.norm
+        hook = layer.register_forward_hook(lambda _module, _given, out: tuple(one + torch.rand(()) for one in out))
+        yield
+        hook.remove()
+
+    @contextmanager
+    def _fault(self) -> Iterator[None]:
+        """The graph of three requests cannot be replayed."""
+        graphs = self.worker.model_runner.cudagraph_manager.graphs
+        broken = next(one for one in graphs if one.num_reqs == 3)
+
+        def fail() -> None:
+            raise RuntimeError("a graph is broken\nwith advice")
+
+        with mock.patch.dict(graphs, {broken: SimpleNamespace(replay=fail)}):
+            yield
+
+
+if __name__ == "__main__":
+    main()
