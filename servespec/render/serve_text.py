@@ -48,8 +48,10 @@ def _extent(capture: Capture, plan: Plan) -> Iterator[str]:
     where = f" on {_counted(len(ranks), 'rank')}" if capture.evidence is Evidence.WORKERS else ""
     yield _counted(len(plan.graphs.rows), "runner")
     yield _counted(len(plan.graphs.shapes), "graph") + where
+    # What other processes gave back meanwhile can be more than the graphs took.
+    if ranks and (graph_bytes := max(rank.graph_bytes for rank in ranks)) > 0:
+        yield f"{graph_bytes / _GIB_BYTES:.1f} GiB"
     if ranks:
-        yield f"{max(rank.graph_bytes for rank in ranks) / _GIB_BYTES:.1f} GiB"
         yield f"{max(rank.capture_seconds for rank in ranks):.0f} s"
 
 

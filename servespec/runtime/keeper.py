@@ -7,8 +7,9 @@ whatever the engine's processes abandon (``PR_SET_CHILD_SUBREAPER``), and stops 
 - it is sent SIGTERM, SIGINT or SIGHUP itself, as a service manager does to every process it stops;
 - the engine's first process ends.
 
-Stopping is SIGTERM to the engine's group and to every descendant outside it, then SIGKILL after the grace
-period until no descendant is left.  A second request on standard input ends the grace period.
+Stopping is SIGTERM to the engine's first process, then, once that has ended or half of the grace period is over, to
+its group and every descendant outside it, then SIGKILL after the grace period until no descendant is left.  A second
+request on standard input ends the grace period.
 
 Standard output carries one JSON object a line: ``{"pid": N}`` or ``{"errno": N}`` when started, and
 ``{"returncode": N, "forced": bool}`` when nothing is left; a negative code is a signal, as in ``subprocess``.
@@ -31,6 +32,8 @@ STOP = b"s"
 _SWEEP_SECONDS = 0.05
 # What the engine leaves behind when it ends by itself has lost its parent and serves nobody.
 _ORPHAN_GRACE_SECONDS = 3.0
+# Of the grace period: how long the first process has before all are asked.
+_FIRST_SHARE = 0.5
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -98,28 +101,32 @@ def _wait(engine: "subprocess.Popen[bytes]", wakeups: int) -> bool:
 
 def _stop(engine: "subprocess.Popen[bytes]", grace_seconds: float) -> bool:
     """Ends every descendant; True when one had to be killed."""
-    if not _is_left(engine):
-        return False
-    _send(engine, signal.SIGTERM)
-    if _drain(engine, grace_seconds):
-        return False
+    began, requests, asked_all = time.monotonic(), 0, False
+    _ask_first(engine)
+    while _is_left(engine):
+        requests += len(_read_request())
+        waited_seconds = time.monotonic() - began
+        # Signals to us don't count: a service manager sends one beside the request that servespec makes.
+        if requests > 1 or waited_seconds >= grace_seconds:
+            _kill(engine)
+            return True
+        if not asked_all and (engine.returncode is not None or waited_seconds >= grace_seconds * _FIRST_SHARE):
+            asked_all = True
+            _send(engine, signal.SIGTERM)
+        time.sleep(_SWEEP_SECONDS)
+    return False
+
+
+def _ask_first(engine: "subprocess.Popen[bytes]") -> None:
+    """The first process ends the others in their order; one that is signalled twice ends before it has tidied up."""
+    if engine.poll() is None:
+        engine.send_signal(signal.SIGTERM)
+
+
+def _kill(engine: "subprocess.Popen[bytes]") -> None:
     while _is_left(engine):
         _send(engine, signal.SIGKILL)
         time.sleep(_SWEEP_SECONDS)
-    return True
-
-
-def _drain(engine: "subprocess.Popen[bytes]", grace_seconds: float) -> bool:
-    """True when every descendant ended before the grace period was over or was cut short."""
-    deadline = time.monotonic() + grace_seconds
-    requests = 0
-    while _is_left(engine):
-        requests += len(_read_request())
-        # Signals to us don't count: a service manager sends one beside the request that servespec makes.
-        if requests > 1 or time.monotonic() >= deadline:
-            return False
-        time.sleep(_SWEEP_SECONDS)
-    return True
 
 
 def _read_request() -> bytes:

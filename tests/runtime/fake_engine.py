@@ -68,6 +68,34 @@ def spawn(pids: Path | None, *, own_session: bool, ignoring: tuple[int, ...]) ->
     note_pid(pids, child.pid)
 
 
+def tidy_up(notes: Path) -> None:
+    """As an engine core does: the first SIGTERM makes it tidy up, which a second one cuts short."""
+
+    def begin(*_: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(0.4)
+        notes.write_text("tidy")
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, begin)
+    time.sleep(600)
+
+
+def keep_order(args: argparse.Namespace) -> None:
+    """A front end that ends its engine core before itself."""
+    core = os.fork()
+    if core == 0:
+        tidy_up(args.tidy)
+    note_pid(args.pids, core)
+
+    def end(*_: object) -> None:
+        os.kill(core, signal.SIGTERM)
+        os.waitpid(core, 0)
+        os._exit(0)
+
+    signal.signal(signal.SIGTERM, end)
+
+
 def fail(args: argparse.Namespace, stage: str) -> None:
     if args.crash_at == stage:
         for line in args.say:
@@ -113,6 +141,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ignore-sigterm", action="store_true")
     parser.add_argument("--family", action="store_true", help="leave children, one in a session of its own")
     parser.add_argument("--stubborn-family", action="store_true", help="the same, and they ignore SIGTERM")
+    parser.add_argument("--tidy", type=Path, help="an engine core of its own that tidies up when it is stopped, once")
     parser.add_argument("--pids", type=Path)
     parser.add_argument("--print-env")
     return parser.parse_args()
@@ -128,6 +157,8 @@ def main() -> None:
         ignoring = (signal.SIGTERM.value, signal.SIGINT.value) if args.stubborn_family else ()
         spawn(args.pids, own_session=False, ignoring=ignoring)
         spawn(args.pids, own_session=True, ignoring=ignoring)
+    if args.tidy:
+        keep_order(args)
     flood(args.flood_bytes)
     for line in args.log:
         print(line, flush=True)

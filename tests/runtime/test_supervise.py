@@ -346,6 +346,16 @@ def test_signal_stops_everything_cleanly(fake: Any, supervised: Any, signum: sig
     assert (run.code(), fake.alive()) == (128 + signum, [])
 
 
+def test_a_front_end_is_left_to_stop_its_engine_core(fake: Any, supervised: Any, tmp_path: Path) -> None:
+    """A core that is signalled by us and by its front end would be cut short."""
+    run = supervised(fake.command("--tidy", str(tmp_path / "tidy")))
+    run.until("Ready")
+    assert len(fake.alive()) == 2
+    run.send(signal.SIGTERM)
+    assert run.until("Outcome")["codes"] == []
+    assert (run.code(), fake.alive(), (tmp_path / "tidy").is_file()) == (143, [], True)
+
+
 def test_signal_during_the_start(fake: Any, supervised: Any) -> None:
     run = supervised(fake.command("--hang-at", "loading", "--family"))
     run.until("PhaseReached")
