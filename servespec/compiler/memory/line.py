@@ -1,0 +1,54 @@
+"""One line of the memory ledger: who holds bytes of one device, how many, and how well that is known."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from servespec.provenance import Basis
+from servespec.units import Bytes
+
+
+class Part(StrEnum):
+    """What a line is summed under."""
+
+    WEIGHTS = "weights"
+    ACTIVATIONS = "activations"
+    GRAPHS = "graphs"
+    KV_CACHE = "kv_cache"
+    OTHER = "other"
+
+
+class Holder(StrEnum):
+    """Whose the bytes are."""
+
+    TARGET = "target"
+    DRAFTER = "drafter"
+    ENGINE = "engine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryLine:
+    """Bytes of one device, on the rank that holds most; ``low`` and ``high`` are the ends of the error bar.
+
+    ``is_budgeted`` says whether the engine counts them when it sizes the KV cache; ``because`` is the formula with its
+    numbers, for a person.
+    """
+
+    owner: str
+    holder: Holder
+    part: Part
+    size: Bytes
+    low: Bytes
+    high: Bytes
+    basis: Basis
+    because: str
+    is_budgeted: bool = True
+
+    def __post_init__(self) -> None:
+        assert self.low <= self.size <= self.high, self
+
+
+def exact_line(owner: str, holder: Holder, part: Part, size: Bytes, because: str) -> MemoryLine:
+    """A line that is a count of stored elements."""
+    return MemoryLine(
+        owner=owner, holder=holder, part=part, size=size, low=size, high=size, basis=Basis.EXACT, because=because
+    )
