@@ -31,6 +31,7 @@ HEAD = {
     "date": "2026-01-01",
     "command": "servespec bench",
     "spec_sha256": "0",
+    "spec_text": "servespec: 1",
     "acceptance": "none",
     "design": {},
     "arms": {"stock": {}, "legacy": {}, "extension": {}},

@@ -142,7 +142,7 @@ def _refused(option: str, message: str, help_text: str) -> Diagnostic:
 
 
 def _head(wanted: Wanted, design: BenchDesign, arms: Sequence[Arm]) -> dict[str, Any]:
-    found = versions()
+    found, spec = versions(), Path(wanted.spec).read_bytes()
     return {
         "format": BENCH_FORMAT,
         "what": "arms of one spec benched against each other in interleaved rounds, by vLLM's own bench client",
@@ -152,7 +152,8 @@ def _head(wanted: Wanted, design: BenchDesign, arms: Sequence[Arm]) -> dict[str,
         "driver": driver_version(),
         "date": datetime.now(UTC).date().isoformat(),
         "command": wanted.command,
-        "spec_sha256": hashlib.sha256(Path(wanted.spec).read_bytes()).hexdigest(),
+        "spec_sha256": hashlib.sha256(spec).hexdigest(),
+        "spec_text": spec.decode(errors="replace"),
         "acceptance": acceptance_of(arms),
         "design": design.to_json(),
         "arms": {arm.label: arm.to_json() for arm in arms},

@@ -56,6 +56,7 @@ BENCH_SCHEMA: Final[dict[str, Any]] = {
             "date": _TEXT,
             "command": _TEXT,
             "spec_sha256": _TEXT,
+            "spec_text": _TEXT,
             "acceptance": {"enum": ["none", "measured", "modelled"]},
             "design": {"type": "object"},
             "arms": {"type": "object", "additionalProperties": {"type": "object"}},
