@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from servespec.compiler.facts.architectures import LIST_READING_ARCHITECTURES
+from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
+from servespec.compiler.lower import is_additional_config
 from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.resolution import Resolution
 
@@ -35,6 +37,9 @@ def extension_obstacles(resolution: Resolution) -> Iterator[Obstacle]:
     for key in request.spec.engine.args:
         if key.replace("-", "_").lstrip("_") == "worker_extension_cls":
             yield Obstacle("the engine takes one worker extension", _LEGACY, ("engine", "args", key))
+        if is_additional_config(key) and HAND_OFF_KEY in request.spec.engine.args[key]:
+            message = f"`{HAND_OFF_KEY}` is where the extension's workers find their graphs"
+            yield Obstacle(message, "name your own key otherwise", ("engine", "args", key))
     if not LIST_READING_ARCHITECTURES.value.isdisjoint(request.target.traits.architectures):
         message = "this model captures graphs of its own for every size of the list, which the extension only fills"
         yield Obstacle(message, _LEGACY)

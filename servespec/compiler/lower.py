@@ -102,12 +102,24 @@ def _arguments(launch: Launch, lowering: Lowering, token_list: tuple[Tokens, ...
             yield from flag_words(launch.table, flag, config)
     if launch.hand_off is not None:
         yield from flag_words(launch.table, "worker_extension_cls", EXTENSION_CLASS)
-        yield from flag_words(launch.table, "additional_config", {HAND_OFF_KEY: launch.hand_off})
+        yield from flag_words(launch.table, "additional_config", {**_own_config(spec), HAND_OFF_KEY: launch.hand_off})
     if _statistics(spec) is Statistics.SERVESPEC:
         yield from flag_words(launch.table, "cudagraph_metrics", True)
     for key, value in spec.engine.args.items():
-        yield from flag_words(launch.table, key, value)
+        if launch.hand_off is None or not is_additional_config(key):
+            yield from flag_words(launch.table, key, value)
     yield from ("--host", spec.serve.host, "--port", str(spec.serve.port))
+
+
+def is_additional_config(key: str) -> bool:
+    """Whether a key of `engine.args` is the flag that the hand-off travels in too."""
+    return key.replace("-", "_").lstrip("_") == "additional_config"
+
+
+def _own_config(spec: ServingSpec) -> Mapping[str, Any]:
+    """What the spec itself hands to the engine's plug-ins; the flag is given once, so both go together."""
+    given = next((value for key, value in spec.engine.args.items() if is_additional_config(key)), None)
+    return given if isinstance(given, Mapping) else {}
 
 
 def _statistics(spec: ServingSpec) -> Statistics:

@@ -9,7 +9,7 @@ from typing import Any
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.hand_off import manager_class
 from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of, own_shapes
-from servespec.compiler.graphs.shape import Row, Shape
+from servespec.compiler.graphs.shape import Row, Runner, Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.capture import AtExit, Capture, Evidence, RankCapture, RowCapture, Verdict
@@ -37,7 +37,7 @@ def report_capture(plan: Plan, folder: Path) -> Capture:
     expected = _ranks(plan)
     paths = {rank: folder / report_name(*rank) for rank in expected}
     reports = {rank: _read(path) for rank, path in paths.items() if path.is_file()}
-    differing = [one for rank, report in reports.items() for one in _differences(plan, report, paths[rank])]
+    differing = [one for rank, report in reports.items() for one in _differences(plan, rank, report, paths[rank])]
     if len(reports) < len(expected):
         message = f"{len(expected) - len(reports)} of {len(expected)} workers left no report of what they captured"
         differing.append(CAPTURE_UNSEEN.at(Place(str(folder)), message, "the plan could not be checked there"))
@@ -141,22 +141,34 @@ def _held(
     return planned, max(pieces, key=lambda sizes: (sizes == planned, len(sizes & planned)), default=set())
 
 
-def _differences(plan: Plan, report: Json, path: Path) -> Iterator[Diagnostic]:
-    for message in differences(plan.resolution.frame, plan.graphs.shapes, report):
+def _differences(plan: Plan, rank: Rank, report: Json, path: Path) -> Iterator[Diagnostic]:
+    drafts = _is_of_last_stage(plan, rank)
+    for message in differences(plan.resolution.frame, plan.graphs.shapes, report, drafts=drafts):
         yield CAPTURE_DIFFERS.at(Place(str(path)), message, _HELP)
 
 
-def differences(frame: GraphFrame, shapes: Sequence[Shape], report: Json) -> Iterator[str]:
-    """In words, how one worker's report differs from the plan's shapes."""
+def _is_of_last_stage(plan: Plan, rank: Rank) -> bool:
+    """Ranks of a pipeline stage follow one another, stage by stage."""
+    parallel = plan.resolution.request.spec.parallel
+    return rank[1] >= parallel.tensor_parallel_size * (parallel.pipeline_parallel_size - 1)
+
+
+def differences(frame: GraphFrame, shapes: Sequence[Shape], report: Json, *, drafts: bool = True) -> Iterator[str]:
+    """In words, how one worker's report differs from the plan's shapes.
+
+    A worker of another pipeline stage than the last has no drafter: it is given without ``drafts``.
+    Source: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.__init__.
+    """
     captured = {(one["class"], one["query_len"]): one for one in report["managers"]}
-    for manager in managers_of(frame):
+    planned = [one for one in managers_of(frame) if drafts or one.runner is Runner.TARGET]
+    for manager in planned:
         one = captured.pop((manager_class(frame, manager), manager.query_len), None)
         yield from _manager_differences(manager, own_shapes(manager, shapes), one)
     for (kind, query_len), one in captured.items():
         if one["full"]:
             yield f"a `{kind}` of query length {query_len} captured graphs: {len(one['full'])}; none were planned"
     if all(one["breakable"] is None for one in report["managers"]):
-        yield from _piece_differences(frame, shapes, report["compiled_pieces"])
+        yield from _piece_differences(planned, shapes, report["compiled_pieces"])
 
 
 def _manager_differences(manager: Manager, own: Sequence[Shape], captured: Json | None) -> Iterator[str]:
@@ -171,9 +183,9 @@ def _manager_differences(manager: Manager, own: Sequence[Shape], captured: Json 
         yield from _set_difference(f"{name}, piecewise", planned, {(tokens,) for tokens in captured["breakable"]})
 
 
-def _piece_differences(frame: GraphFrame, shapes: Sequence[Shape], pieces: Sequence[Json]) -> Iterator[str]:
+def _piece_differences(managers: Sequence[Manager], shapes: Sequence[Shape], pieces: Sequence[Json]) -> Iterator[str]:
     """Every piece of a compiled model holds the sizes of its manager: what all pieces hold are the planned lists."""
-    planned = {_piecewise_sizes(manager, shapes) for manager in managers_of(frame)} - {()}
+    planned = {_piecewise_sizes(manager, shapes) for manager in managers} - {()}
     captured = {tuple(tuple(size) for size in one["sizes"]) for one in pieces} - {()}
     for sizes in sorted(planned - captured):
         yield f"no compiled piece holds the {len(sizes)} PIECEWISE sizes to {sizes[-1][0]} tokens that were planned"

@@ -28,6 +28,7 @@ from servespec.runtime.memory_advice import advised
 from servespec.runtime.private_file import write_private
 from servespec.runtime.probe import hardware_problem
 from servespec.runtime.record import Measured, write_record
+from servespec.runtime.run_rules import LOG_UNWRITABLE, exit_code_of
 from servespec.runtime.spec_file import base_folder
 from servespec.runtime.supervise import Event, Outcome, Task, Verify, serve
 
@@ -146,7 +147,9 @@ def run(
         on_event(Checked(capture))
         return (*found, *write_record(serving.folder, plan, measured))
 
-    _prepare_folder(plan, serving.folder)
+    unwritable = _prepare_folder(plan, serving.folder)
+    if unwritable is not None:
+        return Outcome(exit_code_of(unwritable.rule), (unwritable,), serving.command.log_path)
     count = 0 if is_cpu(plan.resolution.device) else plan.resolution.device_count
     before = device_use(count) if count else None
     outcome = serve(
@@ -161,11 +164,18 @@ def run(
     return _recorded(plan, serving, measured, replace(outcome, diagnostics=(*found, *left)))
 
 
-def _prepare_folder(plan: Plan, folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    remove_reports(folder)
-    remove_counts(folder)
-    write_private(folder / "plan.json", json_text(plan.to_json()))
+def _prepare_folder(plan: Plan, folder: Path) -> Diagnostic | None:
+    """An empty folder with the plan in it, or why there can be none."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        remove_reports(folder)
+        remove_counts(folder)
+        write_private(folder / "plan.json", json_text(plan.to_json()))
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        message = f"the folder `{folder}` for the log and the records cannot be written: {why}"
+        return LOG_UNWRITABLE.at(Place(str(folder)), message, "name a folder that you can write to: `--record DIR`")
+    return None
 
 
 def _recorded(plan: Plan, serving: Serving, measured: Measured, outcome: Outcome) -> Outcome:

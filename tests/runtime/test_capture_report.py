@@ -105,6 +105,31 @@ def test_a_rank_without_the_drafter_holds_none_of_its_rows(tmp_path: Path) -> No
     assert len(drafter) == 3
 
 
+def test_only_the_last_pipeline_stage_must_have_the_drafter(tmp_path: Path) -> None:
+    draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 3}
+    hardware = {"hardware": {"gpu": "h200", "count": 4}}
+    parallel = {"parallel": {"pipeline_parallel_size": 2, "tensor_parallel_size": 2}}
+    spec = spec_of("qwen3-8b", "h200", engine=EXTENSION, speculative=draft, scheduler={"max_num_seqs": 64})
+    plan = compiled(spec | hardware | parallel)
+    whole, without = report_of(plan), report_of(plan)
+    without["managers"] = without["managers"][:1]
+
+    for rank in range(4):
+        left(tmp_path, without if rank < 2 else whole, f"captured-0-{rank}.json")
+    assert found(plan, tmp_path) == []
+    left(tmp_path, without, "captured-0-3.json")
+    assert [message for _, message in found(plan, tmp_path)] == [
+        "`drafter step0_uniform`: the engine has no such graph manager",
+        "`drafter later_steps`: the engine has no such graph manager",
+    ]
+    left(tmp_path, whole, "captured-0-3.json")
+    left(tmp_path, whole, "captured-0-0.json")
+    assert [message.partition(" captured")[0] for _, message in found(plan, tmp_path)] == [
+        "a `SpeculatorCudaGraphManager` of query length 4",
+        "a `SpeculatorCudaGraphManager` of query length 1",
+    ]
+
+
 def without_a_full_graph(report: Json) -> None:
     report["managers"][0]["full"].pop()
 

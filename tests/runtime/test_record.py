@@ -230,3 +230,15 @@ def test_graphs_that_changed_are_told_at_the_end(fake: Any, monkeypatch: pytest.
     assert (outcome.exit_code, [finding.code for finding in outcome.diagnostics]) == (0, ["L021"])
     assert (ready["measured"]["graphs_at_exit"], ended["measured"]["graphs_at_exit"]) == (None, "changed")
     assert [finding["code"] for finding in ended["measured"]["findings"]] == ["L021"]
+
+
+def test_a_folder_that_cannot_be_written_starts_nothing(fake: Any, tmp_path: Path) -> None:
+    blocked = tmp_path / "file" / "records"
+    blocked.parent.write_text("in the way")
+    launch = Serving(command=fake.command(), folder=blocked, ready_timeout_seconds=10.0)
+
+    outcome = run(plan_of(), launch, lambda _: None)
+
+    (finding,) = outcome.diagnostics
+    assert (outcome.exit_code, finding.code, fake.pids()) == (5, "L010", [])
+    assert finding.message == f"the folder `{blocked}` for the log and the records cannot be written: not a directory"
