@@ -28,7 +28,8 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-EXIT_REFUSED, EXIT_USAGE, EXIT_UNSUPPORTED, EXIT_OUR_FAULT = 1, 2, 4, 70
+EXIT_REFUSED, EXIT_USAGE, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_OUR_FAULT = 1, 2, 4, 5, 70
+LAUNCH_FAILED_CODES = frozenset({"L030", "L031"})
 UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "L027"})
 
 
@@ -438,8 +439,15 @@ def _reporting(spec: str, text: str | None = None) -> Iterator[None]:
     except SpecError as error:
         texts = {spec: _text_of(spec) if text is None else text}
         _print_findings(list(error.diagnostics), texts, FindingsFormat.text, to_stdout=False)
-        unsupported = any(finding.code in UNSUPPORTED_CODES for finding in error.diagnostics)
-        raise typer.Exit(EXIT_UNSUPPORTED if unsupported else EXIT_REFUSED) from None
+        raise typer.Exit(_exit_code(error.diagnostics)) from None
+
+
+def _exit_code(found: "tuple[Diagnostic, ...]") -> int:
+    """Of what was refused, or could not be done."""
+    codes = {finding.code for finding in found}
+    if codes & UNSUPPORTED_CODES:
+        return EXIT_UNSUPPORTED
+    return EXIT_LAUNCH_FAILED if codes & LAUNCH_FAILED_CODES else EXIT_REFUSED
 
 
 def _print_findings(

@@ -58,6 +58,7 @@ def test_every_other_round_runs_backwards() -> None:
 
 def test_an_arm_that_is_named_again_gets_a_number() -> None:
     assert labels_of(("stock", "stock", "legacy", "stock")) == ("stock", "stock-2", "legacy", "stock-3")
+    assert labels_of(("stock", "specs/k3.yaml", "other/k3.yaml")) == ("stock", "k3", "k3-2")
 
 
 def test_a_design_that_fits_is_not_refused() -> None:

@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from servespec.diagnostics import Place, SpecError
-from servespec.runtime.bench.bench_rules import CLIENT_FAILED
+from servespec.runtime.bench.bench_rules import ARM_FAILED, CLIENT_FAILED
 from servespec.runtime.bench.client_process import Load
 from servespec.runtime.bench.design import BenchDesign
 from servespec.runtime.bench.results import BENCH_SCHEMA, Results, open_results
@@ -54,7 +54,12 @@ class Machine:
     up: set[str] = field(default_factory=set)
     most_up: int = 0
     fail_after: int = 10_000
+    dead: bool = False
     steps: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def check_alive(self) -> None:
+        if self.dead:
+            raise SpecError([ARM_FAILED.at(Place("serve.log"), "arm `stock` is not served")])
 
     def observe(self, _: Any, run: Callable[[], Any]) -> tuple[Any, dict[str, Any]]:
         before = self.steps.copy()
@@ -68,7 +73,14 @@ class Machine:
         self.up.add(arm.label)
         self.most_up = max(self.most_up, len(self.up))
         url, measured = f"http://{arm.label}", lambda: MEASURED
-        yield SimpleNamespace(arm=arm, base_url=url, folder=folder, wait_until_ready=lambda: 1.5, measured=measured)
+        yield SimpleNamespace(
+            arm=arm,
+            base_url=url,
+            folder=folder,
+            wait_until_ready=lambda: 1.5,
+            measured=measured,
+            check_alive=self.check_alive,
+        )
         self.up.remove(arm.label)
         self.told.append(f"stop {arm.label}")
 
@@ -183,6 +195,13 @@ def test_memory_is_told_only_of_a_launch_that_had_the_gpu_alone(
     assert ("graph_bytes" in launch["ranks"][0]) is is_alone
     assert ("graph_pool_bytes" in launch["engine_said"]) is is_alone
     assert launch["engine_said"]["kv_cache_tokens"] == 2
+
+
+def test_a_cell_in_which_the_server_died_is_not_kept(results: Results, tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="is not served"):
+        run_bench(bench_of(SMALL, Machine(dead=True), tmp_path), results)
+
+    assert results.cells == []
 
 
 def test_a_finished_bench_starts_nothing(results: Results, tmp_path: Path) -> None:

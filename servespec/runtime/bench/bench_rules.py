@@ -23,8 +23,8 @@ ARM_FAILED = Rule(
     "bench-arm-failed",
     Severity.ERROR,
     "an arm of the bench could not be served",
-    "`servespec serve` ended before the arm was ready; its own finding stands in its log. What was measured until then "
-    "is kept in the results file.",
+    "`servespec serve` ended before the arm was ready, or under a load; its own finding stands in its log. What was "
+    "measured until then is kept in the results file.",
 )
 CLIENT_FAILED = Rule(
     "L031",

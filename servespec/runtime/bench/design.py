@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from servespec.diagnostics import Diagnostic, Place
@@ -48,9 +49,10 @@ class Cell:
 
 
 def labels_of(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Each arm's name; one that is named again, to see the noise, gets a number."""
+    """Each arm's name, or its file's; one that is named again, to see the noise, gets a number."""
+    short = [Path(name).stem for name in names]
     return tuple(
-        name if name not in names[:at] else f"{name}-{names[: at + 1].count(name)}" for at, name in enumerate(names)
+        name if name not in short[:at] else f"{name}-{short[: at + 1].count(name)}" for at, name in enumerate(short)
     )
 
 

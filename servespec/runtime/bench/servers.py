@@ -41,10 +41,15 @@ class Server:
         Raises SpecError where it ends before.
         """
         while self.measured().get("ready_at") is None:
-            ended = self.process.wait(_POLL_SECONDS)
-            if ended is not None:
-                raise SpecError([_failed(self.arm, self.command, ended.returncode)])
+            self.process.wait(_POLL_SECONDS)
+            self.check_alive()
         return time.monotonic() - self.began
+
+    def check_alive(self) -> None:
+        """Raises SpecError where it has ended: what was measured last is then of no server."""
+        ended = self.process.poll()
+        if ended is not None:
+            raise SpecError([_failed(self.arm, self.command, ended.returncode)])
 
     def measured(self) -> Mapping[str, Any]:
         """What its record says so far; nothing before it is written."""
@@ -85,7 +90,7 @@ def _command(arm: Arm, folder: Path, pass_on: tuple[str, ...]) -> LaunchCommand:
 
 def _failed(arm: Arm, command: LaunchCommand, returncode: int | None) -> Diagnostic:
     last = _last_words(command.log_path)
-    message = f"arm `{arm.label}` was not served: `servespec serve` ended with code {returncode}{last}"
+    message = f"arm `{arm.label}` is not served: `servespec serve` ended with code {returncode}{last}"
     return ARM_FAILED.at(Place(str(command.log_path)), message, "serve this arm alone, or leave it out of `--arms`")
 
 

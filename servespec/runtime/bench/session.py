@@ -145,6 +145,7 @@ def _warm_up(bench: Bench, server: Server) -> None:
 def _measure(bench: Bench, results: Results, server: Server, cell: Cell) -> None:
     load = _load(bench.design, server, cell.concurrency, bench.design.prompts_per_request)
     result, seen = bench.observe(server, lambda: bench.client.run(load))
+    server.check_alive()
     results.add_cell(cell_json(cell, load.prompts, result, seen))
     count = len(bench.design.arms) * len(bench.design.concurrencies) * bench.design.rounds
     bench.on_event(CellDone(results.cells[-1], len(results.cells), count))
