@@ -1,0 +1,365 @@
+"""What captured graphs hold on the worst rank, before anything is launched, and what the engine will make of it.
+
+Every manager captures on a stream of its own, and a pool's free blocks serve only their own stream.  So each manager
+is played through on a model of the allocator: its widest PIECEWISE graph, then its widest FULL one; narrower graphs
+fit into what those leave.  Space belongs to the tensor whose request made the pool grow, which is also what an
+allocator trace of a real capture says.
+Sources: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.capture; every capture under
+vllm/v1/worker/gpu/spec_decode/.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.graph_memory import (
+    BLAS_WORKSPACE,
+    CAPTURE_ORDER,
+    ESTIMATE_ERROR,
+    KERNEL_NODE,
+    KERNELS_PER_COMPRESSED_LAYER,
+    KERNELS_PER_EXPERT_LAYER,
+    KERNELS_PER_LAYER,
+    LEAST_GRAPH,
+    PIECE,
+    PROFILED_FULL_GRAPHS,
+)
+from servespec.compiler.graphs.managers import DrafterKind
+from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens, widest_tokens
+from servespec.compiler.list_effects import graph_splits, list_change, split_bound_tokens
+from servespec.compiler.lower import Lowering
+from servespec.compiler.memory.caching_allocator import CachingAllocator
+from servespec.compiler.memory.draft_logits import LOGITS, draft_logits
+from servespec.compiler.memory.forward_pass import ACCUMULATORS, ForwardPass
+from servespec.compiler.memory.forward_passes import aux_layers, draft_pass, target_pass, untold
+from servespec.compiler.memory.indexer_logits import indexer_row
+from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line
+from servespec.compiler.resolve.resolution import Resolution
+from servespec.provenance import Basis
+from servespec.units import Bytes, Tokens, size_words
+
+
+class Remedy(StrEnum):
+    """Changes of the engine that take graph memory away; each changes the lines that it concerns."""
+
+    WEAK_AUX_OUTPUTS = "weak_aux_outputs"
+    ONE_CAPTURE_STREAM = "one_capture_stream"
+    STEPWISE_DRAFT_LOGITS = "stepwise_draft_logits"
+    INDEXER_ROW_CHUNKS = "indexer_row_chunks"
+
+
+_WORKSPACE = "workspace of matrix products"
+_OUTPUTS = "capture outputs"
+_CHUNK_ROWS = 512
+_HOLDERS = {Runner.TARGET: Holder.TARGET, Runner.DRAFTER: Holder.DRAFTER, Runner.ENGINE: Holder.ENGINE}
+_SPREAD = {ACCUMULATORS: (0.97, 1.6), LOGITS: (0.85, 1.15)}
+_USUAL_SPREAD = (0.7, 1.4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Manager:
+    """The graphs of one manager and the pass that it captures."""
+
+    runner: Runner
+    name: str
+    forward: ForwardPass
+    piecewise: tuple[Shape, ...]
+    full: tuple[Shape, ...]
+
+    @property
+    def widest_piecewise(self) -> Tokens:
+        return widest_tokens(self.piecewise)
+
+    @property
+    def widest_full(self) -> Tokens:
+        return widest_tokens(self.full)
+
+
+def graph_lines(
+    resolution: Resolution,
+    shapes: tuple[Shape, ...],
+    lowering: Lowering,
+    remedies: frozenset[Remedy] = frozenset(),
+) -> tuple[MemoryLine, ...]:
+    """What the graphs of ``shapes`` will hold, one line for each owner of each runner; none where there are none."""
+    if not shapes:
+        return ()
+    bound = split_bound_tokens(lowering, widest_tokens(shapes), shapes)
+    managers = _managers(resolution, shapes, _splits(resolution, shapes, lowering))
+    return (
+        *_output_lines(resolution, managers, bound),
+        *_pool_lines(resolution, managers, remedies),
+        *_indexer_lines(resolution, managers, remedies),
+        *_kept_aux_lines(resolution, managers, remedies),
+        *(line for manager in managers for line in _object_lines(resolution, manager)),
+        *_workspace_lines(managers, remedies),
+    )
+
+
+def added_by_capture(resolution: Resolution, lines: Iterable[MemoryLine]) -> Bytes:
+    """How much less is free after the capture than before it, the number that the engine logs.
+
+    Where the engine has profiled its graphs before, the driver keeps what their objects took: all but the target's
+    FULL graphs, of which it profiles two.
+    """
+    is_profiled = profiles_graphs(resolution)
+    return Bytes(sum(line.size for line in lines if not (is_profiled and _is_profiled(line))))
+
+
+def profiles_graphs(resolution: Resolution) -> bool:
+    """Source: vllm/v1/worker/gpu_worker.py: Worker.determine_available_memory."""
+    return resolution.request.spec.memory.kv_cache_memory_bytes is None
+
+
+def engine_estimate(
+    resolution: Resolution, shapes: tuple[Shape, ...], lines: tuple[MemoryLine, ...], lowering: Lowering
+) -> MemoryLine:
+    """What the engine's own profiling will say of graph memory: measured - m1 + (N - 1) x max(m1, 1 MiB).
+
+    N counts the target's FULL graphs, m1 is what the second of them took.  Its capture first gives back what its eager
+    run left in the allocator, so m1 is mostly negative and the estimate that much too high.
+    Source: vllm/v1/worker/gpu/cudagraph_utils.py: profile_cudagraph_memory.
+    """
+    held = sum(line.size for line in lines)
+    target = _target(resolution, shapes, _splits(resolution, shapes, lowering)) if shapes else None
+    graphs = len(target.full) if target else 0
+    if target is None or not profiles_graphs(resolution):
+        return _estimate_line(Bytes(0), Bytes(0), "the engine is not asked: the KV cache is set")
+    left = _eager_rest(resolution, target, split_bound_tokens(lowering, widest_tokens(shapes), shapes))
+    each = _full_object(resolution, target.forward)
+    unprofiled = max(graphs - PROFILED_FULL_GRAPHS.value, 0) * each
+    second = each - left
+    result = held - unprofiled - second + max(graphs - 1, 0) * max(second, LEAST_GRAPH.value)
+    because = (
+        f"{size_words(held - unprofiled)} measured over all graphs but {max(graphs - 2, 0)} FULL ones of the target, "
+        f"{size_words(left)} given back while the second was captured, "
+        f"{graphs} x {size_words(max(second, LEAST_GRAPH.value))}"
+    )
+    return _estimate_line(Bytes(result), Bytes(held), because)
+
+
+def _estimate_line(size: Bytes, held: Bytes, because: str) -> MemoryLine:
+    """Its ends are those of the engine's known error, about what the graphs will really hold."""
+    low, high = (int(held * (1 + error)) for error in ESTIMATE_ERROR)
+    return MemoryLine(
+        owner="the engine's own estimate of its graphs",
+        holder=Holder.ENGINE,
+        part=Part.GRAPHS,
+        size=size,
+        low=Bytes(min(low, size)),
+        high=Bytes(max(high, size)),
+        basis=Basis.ESTIMATE,
+        because=because,
+    )
+
+
+# Managers
+
+
+def _splits(resolution: Resolution, shapes: tuple[Shape, ...], lowering: Lowering) -> int:
+    sizes = union_tokens(shapes)
+    return graph_splits(list_change(resolution, lowering, shapes, sizes, sizes))
+
+
+def _managers(resolution: Resolution, shapes: tuple[Shape, ...], splits: int) -> tuple[_Manager, ...]:
+    managers = [_target(resolution, shapes, splits)]
+    drafted = tuple(shape for shape in shapes if shape.runner is Runner.DRAFTER)
+    if drafted:
+        forward = draft_pass(resolution, splits)
+        later = tuple(shape for shape in drafted if shape.routine is Routine.LATER_STEPS)
+        first = tuple(shape for shape in drafted if shape.routine is not Routine.LATER_STEPS)
+        is_block = resolution.drafting.kind is DrafterKind.BLOCK
+        managers.append(_manager(Runner.DRAFTER, "block" if is_block else "step 0", forward, first))
+        managers.append(_manager(Runner.DRAFTER, "later steps", forward, later))
+    return tuple(manager for manager in managers if manager.piecewise or manager.full)
+
+
+def _target(resolution: Resolution, shapes: tuple[Shape, ...], splits: int) -> _Manager:
+    own = tuple(shape for shape in shapes if shape.runner is Runner.TARGET)
+    return _manager(Runner.TARGET, "target", target_pass(resolution, splits), own)
+
+
+def _manager(runner: Runner, name: str, forward: ForwardPass, shapes: tuple[Shape, ...]) -> _Manager:
+    return _Manager(
+        runner=runner,
+        name=name,
+        forward=forward,
+        piecewise=tuple(shape for shape in shapes if shape.mode is CudaGraphMode.PIECEWISE),
+        full=tuple(shape for shape in shapes if shape.mode is CudaGraphMode.FULL),
+    )
+
+
+# Pools
+
+
+def _pool_lines(
+    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[Remedy]
+) -> Iterator[MemoryLine]:
+    """Growth of the pools, in the order of capture."""
+    shared = CachingAllocator()
+    for manager in managers:
+        pool = shared if Remedy.ONE_CAPTURE_STREAM in remedies else CachingAllocator()
+        for mode, grown in _played(resolution, manager, pool, remedies):
+            for owner, size in grown.items():
+                yield _pool_line(resolution, manager, mode, owner, Bytes(size))
+
+
+def _played(
+    resolution: Resolution, manager: _Manager, pool: CachingAllocator, remedies: frozenset[Remedy]
+) -> Iterator[tuple[CudaGraphMode, dict[str, int]]]:
+    """What each mode adds to the pool.  Attention is an eager break of PIECEWISE graphs, so they hold none of it."""
+    for mode in CAPTURE_ORDER.value:
+        shapes = manager.full if mode is CudaGraphMode.FULL else manager.piecewise
+        if not shapes:
+            continue
+        before = pool.grown_bytes.copy()
+        widest = max(shapes, key=lambda shape: shape.tokens)
+        is_full = mode is CudaGraphMode.FULL
+        outputs = manager.forward.run(pool, widest.tokens, runs_attention=is_full)
+        if is_full and manager.runner is Runner.DRAFTER:
+            draft_logits(resolution, pool, widest, stepwise=Remedy.STEPWISE_DRAFT_LOGITS in remedies)
+        pool.give(*outputs)
+        yield mode, dict(pool.grown_bytes - before)
+
+
+def _pool_line(resolution: Resolution, manager: _Manager, mode: CudaGraphMode, owner: str, size: Bytes) -> MemoryLine:
+    tokens = manager.widest_full if mode is CudaGraphMode.FULL else manager.widest_piecewise
+    because = f"grown while the widest {mode} graph of {tokens} tokens is captured"
+    missing = untold(resolution.request.target)
+    if missing and manager.runner is Runner.TARGET:
+        because += f"; config.json does not tell {', '.join(missing)}"
+    low, high = _SPREAD.get(owner, _USUAL_SPREAD)
+    return _line(manager, f"{owner} in {mode} graphs", size, low, high, because)
+
+
+def _line(manager: _Manager, owner: str, size: Bytes, low: float, high: float, because: str) -> MemoryLine:
+    return MemoryLine(
+        owner=f"{manager.name}: {owner}",
+        holder=_HOLDERS[manager.runner],
+        part=Part.GRAPHS,
+        size=size,
+        low=Bytes(int(size * low)),
+        high=Bytes(int(size * high)),
+        basis=Basis.ESTIMATE,
+        because=because,
+    )
+
+
+def _kept_aux_lines(
+    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[Remedy]
+) -> Iterator[MemoryLine]:
+    """Breakable graphs keep the auxiliary hidden states of every size, because their references are one level deep.
+
+    Those of the widest size are among its activations.
+    Source: vllm/compilation/breakable_cudagraph.py: BreakableCUDAGraphWrapper.
+    """
+    target, layers = managers[0], aux_layers(resolution)
+    is_breakable = resolution.values["compilation.breakable_cudagraph"].value
+    if not (is_breakable and layers and target.piecewise) or Remedy.WEAK_AUX_OUTPUTS in remedies:
+        return
+    others = sum(shape.tokens for shape in target.piecewise) - target.widest_piecewise
+    size = Bytes(others * layers * target.forward.hidden)
+    because = f"{others} tokens of all sizes but the widest x {layers} layers x {target.forward.hidden} bytes"
+    yield _line(target, "auxiliary hidden states kept of every PIECEWISE size", size, 0.95, 1.1, because)
+
+
+def _indexer_lines(
+    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[Remedy]
+) -> Iterator[MemoryLine]:
+    """Logits of FULL graphs; PIECEWISE graphs run the indexer as an eager break.
+
+    The next layer's scores are often cut from the segment of the converted ones, which then need another.
+    """
+    target, row = managers[0], indexer_row(resolution)
+    if row is None or not target.widest_full:
+        return
+    chunk = _CHUNK_ROWS if Remedy.INDEXER_ROW_CHUNKS in remedies else target.widest_full
+    rows = min(target.widest_full, chunk)
+    because = f"{rows} rows x {row.positions} positions"
+    yield _line(target, "indexer logits in FULL graphs", Bytes(rows * row.scored_bytes), 0.97, 1.05, because)
+    if row.converted_bytes:
+        size = Bytes(rows * row.converted_bytes)
+        yield _line(target, "indexer logits in FP32 in FULL graphs", size, 0.97, 1.05, because)
+        because = f"{because}; three of four traced captures had it"
+        yield _line(target, "second segment of indexer logits in FP32 in FULL graphs", size, 0.0, 1.05, because)
+
+
+# Outside of the pools
+
+
+def _output_lines(resolution: Resolution, managers: tuple[_Manager, ...], bound: Tokens) -> Iterator[MemoryLine]:
+    """The buffers that FULL graphs copy the target's outputs to, and the segments that they keep from being freed.
+
+    They are made after the first eager run, before its tensors are given back, from whatever free block fits.
+    """
+    target = managers[0]
+    if target.runner is not Runner.TARGET:
+        return
+    tokens, count = max(target.widest_piecewise, target.widest_full), 1 + aux_layers(resolution)
+    size = Bytes(tokens * count * target.forward.hidden)
+    because = f"{tokens} tokens x {count} tensors x {target.forward.hidden} bytes"
+    yield exact_line(f"target: {_OUTPUTS}", Holder.TARGET, Part.GRAPHS, size, because)
+    kept = Bytes(max(_kept_by_outputs(target, tokens, count, bound) - size, 0))
+    because = f"rest of the segments that the first eager run of {tokens} tokens left, which the capture outputs share"
+    yield _line(target, f"memory kept by {_OUTPUTS}", kept, 0.0, 1.1, because)
+
+
+def _kept_by_outputs(target: _Manager, tokens: Tokens, count: int, bound: Tokens) -> Bytes:
+    memory = CachingAllocator()
+    live = target.forward.run(memory, tokens, runs_attention=tokens <= bound)
+    for _ in range(count):
+        memory.take(target.forward.hidden * tokens, _OUTPUTS)
+    memory.give(*live)
+    return memory.kept_bytes
+
+
+def _eager_rest(resolution: Resolution, target: _Manager, bound: Tokens) -> Bytes:
+    """What the eager run before the second FULL graph leaves in the allocator."""
+    sizes = sorted((shape.tokens for shape in target.full), reverse=True)
+    if len(sizes) < PROFILED_FULL_GRAPHS.value:
+        return Bytes(0)
+    memory, row = CachingAllocator(), indexer_row(resolution)
+    target.forward.run(memory, sizes[1], runs_attention=sizes[1] <= bound)
+    logits = 0 if row is None else sizes[1] * (row.scored_bytes + row.converted_bytes)
+    return Bytes(memory.reserved_bytes + logits)
+
+
+def _workspace_lines(managers: tuple[_Manager, ...], remedies: frozenset[Remedy]) -> Iterator[MemoryLine]:
+    streams = managers[:1] if Remedy.ONE_CAPTURE_STREAM in remedies else managers
+    for runner, own in groupby(streams, key=lambda manager: manager.runner):
+        count = len(tuple(own))
+        size = Bytes(count * BLAS_WORKSPACE.value)
+        because = f"{count} capture streams x {size_words(BLAS_WORKSPACE.value)}"
+        yield exact_line(f"{runner}: {_WORKSPACE}", _HOLDERS[runner], Part.GRAPHS, size, because)
+
+
+# Objects of the driver
+
+
+def _object_lines(resolution: Resolution, manager: _Manager) -> Iterator[MemoryLine]:
+    full, layers = _full_object(resolution, manager.forward), manager.forward.layers
+    if manager.piecewise:
+        pieces, count = layers + 1, len(manager.piecewise)
+        because = f"{count} sizes x ({size_words(full)} of kernels + {pieces} pieces x {size_words(PIECE.value)})"
+        size = Bytes(count * (full + pieces * PIECE.value))
+        yield _line(manager, "objects of PIECEWISE graphs", size, 0.6, 1.7, because)
+    if manager.full:
+        count = len(manager.full)
+        because = f"{count} graphs x {size_words(full)} of kernels"
+        yield _line(manager, "objects of FULL graphs", Bytes(count * full), 0.6, 1.7, because)
+
+
+def _full_object(resolution: Resolution, forward: ForwardPass) -> Bytes:
+    return Bytes(forward.layers * _kernels_per_layer(resolution, forward) * KERNEL_NODE.value)
+
+
+def _kernels_per_layer(resolution: Resolution, forward: ForwardPass) -> int:
+    if forward.stream > forward.hidden or resolution.request.target.traits.uses_sparse_index:
+        return KERNELS_PER_COMPRESSED_LAYER
+    return KERNELS_PER_EXPERT_LAYER if forward.router else KERNELS_PER_LAYER
+
+
+def _is_profiled(line: MemoryLine) -> bool:
+    return "objects of" in line.owner and not line.owner.startswith("target: objects of FULL")
