@@ -18,12 +18,12 @@ _FP32_BYTES = 4
 
 
 def target_pass(resolution: Resolution, splits: int) -> ForwardPass:
-    """The target's forward pass, with its auxiliary hidden states."""
+    """The target's forward pass, with its auxiliary hidden states; of a pipeline, the longest stage."""
     plain = _pass_of(resolution, resolution.request.target, splits)
-    layers = plain.layers
+    layers = -(-plain.layers // resolution.request.spec.parallel.pipeline_parallel_size)
     places = (2, layers // 2, max(layers - 3, 0), *range(3, layers))
     chosen = tuple(dict.fromkeys(places))[: aux_layers(resolution)]
-    return replace(plain, aux_layers=frozenset(chosen))
+    return replace(plain, layers=layers, aux_layers=frozenset(chosen))
 
 
 def draft_pass(resolution: Resolution, splits: int) -> ForwardPass:
@@ -68,13 +68,13 @@ def aux_layers(resolution: Resolution) -> int:
 
 
 def untold(model: Model) -> tuple[str, ...]:
-    """Fields that the widths need and the config does not have."""
+    """Fields that the widths need and the config does not have; what follows from them is left out."""
     traits = model.traits
     needed = {
         "hidden_size": traits.hidden_size,
         "num_hidden_layers": traits.num_hidden_layers,
         "num_attention_heads": traits.num_attention_heads,
-        "vocab_size": traits.vocab_size,
+        "intermediate_size": traits.intermediate_size or traits.is_mixture_of_experts,
     }
     return tuple(name for name, value in needed.items() if not value)
 

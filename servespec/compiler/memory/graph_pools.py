@@ -9,7 +9,7 @@ vllm/v1/worker/gpu/spec_decode/.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 
@@ -53,6 +53,7 @@ class Remedy(StrEnum):
 _WORKSPACE = "workspace of matrix products"
 _OUTPUTS = "capture outputs"
 _CHUNK_ROWS = 512
+_BLOCKS = {DrafterKind.BLOCK: "block", DrafterKind.MULTI_MODULE_MTP: "modules"}
 _HOLDERS = {Runner.TARGET: Holder.TARGET, Runner.DRAFTER: Holder.DRAFTER, Runner.ENGINE: Holder.ENGINE}
 _SPREAD = {ACCUMULATORS: (0.97, 1.6), LOGITS: (0.85, 1.15)}
 _USUAL_SPREAD = (0.7, 1.4)
@@ -60,11 +61,12 @@ _USUAL_SPREAD = (0.7, 1.4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Manager:
-    """The graphs of one manager and the pass that it captures."""
+    """The graphs of one manager and the pass that it captures; ``untold`` are fields that its model's config lacks."""
 
     runner: Runner
     name: str
     forward: ForwardPass
+    untold: tuple[str, ...]
     piecewise: tuple[Shape, ...]
     full: tuple[Shape, ...]
 
@@ -170,22 +172,27 @@ def _managers(resolution: Resolution, shapes: tuple[Shape, ...], splits: int) ->
         forward = draft_pass(resolution, splits)
         later = tuple(shape for shape in drafted if shape.routine is Routine.LATER_STEPS)
         first = tuple(shape for shape in drafted if shape.routine is not Routine.LATER_STEPS)
-        is_block = resolution.drafting.kind is DrafterKind.BLOCK
-        managers.append(_manager(Runner.DRAFTER, "block" if is_block else "step 0", forward, first))
-        managers.append(_manager(Runner.DRAFTER, "later steps", forward, later))
+        lacking = untold(resolution.request.draft or resolution.request.target)
+        name = _BLOCKS.get(resolution.drafting.kind, "step 0")
+        managers.append(_manager(Runner.DRAFTER, name, forward, lacking, first))
+        managers.append(_manager(Runner.DRAFTER, "later steps", forward, lacking, later))
     return tuple(manager for manager in managers if manager.piecewise or manager.full)
 
 
 def _target(resolution: Resolution, shapes: tuple[Shape, ...], splits: int) -> _Manager:
     own = tuple(shape for shape in shapes if shape.runner is Runner.TARGET)
-    return _manager(Runner.TARGET, "target", target_pass(resolution, splits), own)
+    lacking = untold(resolution.request.target)
+    return _manager(Runner.TARGET, "target", target_pass(resolution, splits), lacking, own)
 
 
-def _manager(runner: Runner, name: str, forward: ForwardPass, shapes: tuple[Shape, ...]) -> _Manager:
+def _manager(
+    runner: Runner, name: str, forward: ForwardPass, lacking: tuple[str, ...], shapes: tuple[Shape, ...]
+) -> _Manager:
     return _Manager(
         runner=runner,
         name=name,
         forward=forward,
+        untold=lacking,
         piecewise=tuple(shape for shape in shapes if shape.mode is CudaGraphMode.PIECEWISE),
         full=tuple(shape for shape in shapes if shape.mode is CudaGraphMode.FULL),
     )
@@ -203,7 +210,7 @@ def _pool_lines(
         pool = shared if Remedy.ONE_CAPTURE_STREAM in remedies else CachingAllocator()
         for mode, grown in _played(resolution, manager, pool, remedies):
             for owner, size in grown.items():
-                yield _pool_line(resolution, manager, mode, owner, Bytes(size))
+                yield _pool_line(manager, mode, owner, Bytes(size))
 
 
 def _played(
@@ -224,17 +231,17 @@ def _played(
         yield mode, dict(pool.grown_bytes - before)
 
 
-def _pool_line(resolution: Resolution, manager: _Manager, mode: CudaGraphMode, owner: str, size: Bytes) -> MemoryLine:
+def _pool_line(manager: _Manager, mode: CudaGraphMode, owner: str, size: Bytes) -> MemoryLine:
     tokens = manager.widest_full if mode is CudaGraphMode.FULL else manager.widest_piecewise
     because = f"grown while the widest {mode} graph of {tokens} tokens is captured"
-    missing = untold(resolution.request.target)
-    if missing and manager.runner is Runner.TARGET:
-        because += f"; config.json does not tell {', '.join(missing)}"
     low, high = _SPREAD.get(owner, _USUAL_SPREAD)
     return _line(manager, f"{owner} in {mode} graphs", size, low, high, because)
 
 
 def _line(manager: _Manager, owner: str, size: Bytes, low: float, high: float, because: str) -> MemoryLine:
+    """``low`` and ``high`` are shares of the size; it bounds from below where the config does not tell all widths."""
+    if manager.untold:
+        because = f"{because}; without {', '.join(manager.untold)}, which config.json does not tell"
     return MemoryLine(
         owner=f"{manager.name}: {owner}",
         holder=_HOLDERS[manager.runner],
@@ -242,7 +249,7 @@ def _line(manager: _Manager, owner: str, size: Bytes, low: float, high: float, b
         size=size,
         low=Bytes(int(size * low)),
         high=Bytes(int(size * high)),
-        basis=Basis.ESTIMATE,
+        basis=Basis.BOUND if manager.untold else Basis.ESTIMATE,
         because=because,
     )
 
@@ -292,7 +299,8 @@ def _indexer_lines(
 def _output_lines(resolution: Resolution, managers: tuple[_Manager, ...], bound: Tokens) -> Iterator[MemoryLine]:
     """The buffers that FULL graphs copy the target's outputs to, and the segments that they keep from being freed.
 
-    They are made after the first eager run, before its tensors are given back, from whatever free block fits.
+    They are made after the first eager run, before its tensors are given back, from whatever free block fits.  Which
+    one that is turns on small things, so a whole call's accumulators are the upper end.
     """
     target = managers[0]
     if target.runner is not Runner.TARGET:
@@ -303,7 +311,9 @@ def _output_lines(resolution: Resolution, managers: tuple[_Manager, ...], bound:
     yield exact_line(f"target: {_OUTPUTS}", Holder.TARGET, Part.GRAPHS, size, because)
     kept = Bytes(max(_kept_by_outputs(target, tokens, count, bound) - size, 0))
     because = f"rest of the segments that the first eager run of {tokens} tokens left, which the capture outputs share"
-    yield _line(target, f"memory kept by {_OUTPUTS}", kept, 0.0, 1.1, because)
+    line = _line(target, f"memory kept by {_OUTPUTS}", kept, 0.0, 1.0, because)
+    one_call = max(target.forward.accumulators, default=0) * tokens if tokens <= bound else 0
+    yield replace(line, high=Bytes(max(kept, one_call)))
 
 
 def _kept_by_outputs(target: _Manager, tokens: Tokens, count: int, bound: Tokens) -> Bytes:
