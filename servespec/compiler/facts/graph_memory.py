@@ -89,6 +89,14 @@ BLAS_WORKSPACE: Final = Sourced(
     "4096 * 8 * 1024",
     "one for each stream that runs a matrix product, from compute capability 9.0 on",
 )
+OLDER_BLAS_WORKSPACE: Final = Sourced(
+    Bytes(4096 * 1024 * 2 + 16 * 1024 * 8),
+    "bytes",
+    "PyTorch",
+    "2.11",
+    "aten/src/ATen/cuda/CublasHandlePool.cpp",
+    "4096 * 1024 * 2 + 16 * 1024 * 8",
+)
 
 # Measured: graphs of 43-layer and larger models on GB200, 10 to 20 MiB each (15 to 20 MiB for all pieces of a size)
 

@@ -23,6 +23,7 @@ from servespec.compiler.facts.graph_memory import (
     KERNELS_PER_EXPERT_LAYER,
     KERNELS_PER_LAYER,
     LEAST_GRAPH,
+    OLDER_BLAS_WORKSPACE,
     PIECE,
     PROFILED_FULL_GRAPHS,
 )
@@ -52,6 +53,8 @@ class Remedy(StrEnum):
 
 _WORKSPACE = "workspace of matrix products"
 _OUTPUTS = "capture outputs"
+_PIECEWISE_OBJECTS = "objects of PIECEWISE graphs"
+_FULL_OBJECTS = "objects of FULL graphs"
 _CHUNK_ROWS = 512
 _BLOCKS = {DrafterKind.BLOCK: "block", DrafterKind.MULTI_MODULE_MTP: "modules"}
 _HOLDERS = {Runner.TARGET: Holder.TARGET, Runner.DRAFTER: Holder.DRAFTER, Runner.ENGINE: Holder.ENGINE}
@@ -90,14 +93,27 @@ def graph_lines(
         return ()
     bound = split_bound_tokens(lowering, widest_tokens(shapes), shapes)
     managers = _managers(resolution, shapes, _splits(resolution, shapes, lowering))
-    return (
-        *_output_lines(resolution, managers, bound),
-        *_pool_lines(resolution, managers, remedies),
-        *_indexer_lines(resolution, managers, remedies),
-        *_kept_aux_lines(resolution, managers, remedies),
-        *(line for manager in managers for line in _object_lines(resolution, manager)),
-        *_workspace_lines(managers, remedies),
+    of_target = (
+        line
+        for manager in managers
+        if manager.runner is Runner.TARGET
+        for line in _target_lines(resolution, manager, bound, remedies)
     )
+    return (
+        *of_target,
+        *_pool_lines(resolution, managers, remedies),
+        *(line for manager in managers for line in _object_lines(resolution, manager)),
+        *_workspace_lines(resolution, managers, remedies),
+    )
+
+
+def _target_lines(
+    resolution: Resolution, target: _Manager, bound: Tokens, remedies: frozenset[Remedy]
+) -> Iterator[MemoryLine]:
+    """What only the target's graphs hold."""
+    yield from _output_lines(resolution, target, bound)
+    yield from _indexer_lines(resolution, target, remedies)
+    yield from _kept_aux_lines(resolution, target, remedies)
 
 
 def added_by_capture(resolution: Resolution, lines: Iterable[MemoryLine]) -> Bytes:
@@ -135,9 +151,9 @@ def engine_estimate(
     second = each - left
     result = held - unprofiled - second + max(graphs - 1, 0) * max(second, LEAST_GRAPH.value)
     because = (
-        f"{size_words(held - unprofiled)} measured over all graphs but {max(graphs - 2, 0)} FULL ones of the target, "
+        f"{size_words(held - unprofiled)} measured over all graphs but {unprofiled // each} FULL ones of the target, "
         f"{size_words(left)} given back while the second was captured, "
-        f"{graphs} x {size_words(max(second, LEAST_GRAPH.value))}"
+        f"{max(graphs - 1, 0)} x {size_words(max(second, LEAST_GRAPH.value))}"
     )
     return _estimate_line(Bytes(result), Bytes(held), because)
 
@@ -175,8 +191,14 @@ def _managers(resolution: Resolution, shapes: tuple[Shape, ...], splits: int) ->
         lacking = untold(resolution.request.draft or resolution.request.target)
         name = _BLOCKS.get(resolution.drafting.kind, "step 0")
         managers.append(_manager(Runner.DRAFTER, name, forward, lacking, first))
-        managers.append(_manager(Runner.DRAFTER, "later steps", forward, lacking, later))
+        managers.append(_manager(Runner.DRAFTER, "later steps", _later_pass(resolution, forward), lacking, later))
     return tuple(manager for manager in managers if manager.piecewise or manager.full)
+
+
+def _later_pass(resolution: Resolution, forward: ForwardPass) -> ForwardPass:
+    """One graph holds all later steps where the drafter can update its attention's metadata on the device."""
+    steps = resolution.frame.num_speculative_tokens - 1 if resolution.frame.drafter.fused_later_steps else 1
+    return replace(forward, layers=forward.layers * max(steps, 1))
 
 
 def _target(resolution: Resolution, shapes: tuple[Shape, ...], splits: int) -> _Manager:
@@ -254,15 +276,13 @@ def _line(manager: _Manager, owner: str, size: Bytes, low: float, high: float, b
     )
 
 
-def _kept_aux_lines(
-    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[Remedy]
-) -> Iterator[MemoryLine]:
+def _kept_aux_lines(resolution: Resolution, target: _Manager, remedies: frozenset[Remedy]) -> Iterator[MemoryLine]:
     """Breakable graphs keep the auxiliary hidden states of every size, because their references are one level deep.
 
     Those of the widest size are among its activations.
     Source: vllm/compilation/breakable_cudagraph.py: BreakableCUDAGraphWrapper.
     """
-    target, layers = managers[0], aux_layers(resolution)
+    layers = aux_layers(resolution)
     is_breakable = resolution.values["compilation.breakable_cudagraph"].value
     if not (is_breakable and layers and target.piecewise) or Remedy.WEAK_AUX_OUTPUTS in remedies:
         return
@@ -272,14 +292,12 @@ def _kept_aux_lines(
     yield _line(target, "auxiliary hidden states kept of every PIECEWISE size", size, 0.95, 1.1, because)
 
 
-def _indexer_lines(
-    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[Remedy]
-) -> Iterator[MemoryLine]:
+def _indexer_lines(resolution: Resolution, target: _Manager, remedies: frozenset[Remedy]) -> Iterator[MemoryLine]:
     """Logits of FULL graphs; PIECEWISE graphs run the indexer as an eager break.
 
     The next layer's scores are often cut from the segment of the converted ones, which then need another.
     """
-    target, row = managers[0], indexer_row(resolution)
+    row = indexer_row(resolution)
     if row is None or not target.widest_full:
         return
     chunk = _CHUNK_ROWS if Remedy.INDEXER_ROW_CHUNKS in remedies else target.widest_full
@@ -296,14 +314,13 @@ def _indexer_lines(
 # Outside of the pools
 
 
-def _output_lines(resolution: Resolution, managers: tuple[_Manager, ...], bound: Tokens) -> Iterator[MemoryLine]:
+def _output_lines(resolution: Resolution, target: _Manager, bound: Tokens) -> Iterator[MemoryLine]:
     """The buffers that FULL graphs copy the target's outputs to, and the segments that they keep from being freed.
 
     They are made after the first eager run, before its tensors are given back, from whatever free block fits.  Which
     one that is turns on small things, so a whole call's accumulators are the upper end.
     """
-    target = managers[0]
-    if target.runner is not Runner.TARGET:
+    if not target.forward.hidden:
         return
     tokens, count = max(target.widest_piecewise, target.widest_full), 1 + aux_layers(resolution)
     size = Bytes(tokens * count * target.forward.hidden)
@@ -336,12 +353,16 @@ def _eager_rest(resolution: Resolution, target: _Manager, bound: Tokens) -> Byte
     return Bytes(memory.reserved_bytes + logits)
 
 
-def _workspace_lines(managers: tuple[_Manager, ...], remedies: frozenset[Remedy]) -> Iterator[MemoryLine]:
+def _workspace_lines(
+    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[Remedy]
+) -> Iterator[MemoryLine]:
+    capability = resolution.device.compute_capability
+    each = BLAS_WORKSPACE.value if capability >= (9, 0) else OLDER_BLAS_WORKSPACE.value
     streams = managers[:1] if Remedy.ONE_CAPTURE_STREAM in remedies else managers
     for runner, own in groupby(streams, key=lambda manager: manager.runner):
         count = len(tuple(own))
-        size = Bytes(count * BLAS_WORKSPACE.value)
-        because = f"{count} capture streams x {size_words(BLAS_WORKSPACE.value)}"
+        size = Bytes(count * each)
+        because = f"{count} capture streams x {size_words(each)}"
         yield exact_line(f"{runner}: {_WORKSPACE}", _HOLDERS[runner], Part.GRAPHS, size, because)
 
 
@@ -354,11 +375,11 @@ def _object_lines(resolution: Resolution, manager: _Manager) -> Iterator[MemoryL
         pieces, count = layers + 1, len(manager.piecewise)
         because = f"{count} sizes x ({size_words(full)} of kernels + {pieces} pieces x {size_words(PIECE.value)})"
         size = Bytes(count * (full + pieces * PIECE.value))
-        yield _line(manager, "objects of PIECEWISE graphs", size, 0.6, 1.7, because)
+        yield _line(manager, _PIECEWISE_OBJECTS, size, 0.6, 1.7, because)
     if manager.full:
         count = len(manager.full)
         because = f"{count} graphs x {size_words(full)} of kernels"
-        yield _line(manager, "objects of FULL graphs", Bytes(count * full), 0.6, 1.7, because)
+        yield _line(manager, _FULL_OBJECTS, Bytes(count * full), 0.6, 1.7, because)
 
 
 def _full_object(resolution: Resolution, forward: ForwardPass) -> Bytes:
@@ -372,4 +393,5 @@ def _kernels_per_layer(resolution: Resolution, forward: ForwardPass) -> int:
 
 
 def _is_profiled(line: MemoryLine) -> bool:
-    return "objects of" in line.owner and not line.owner.startswith("target: objects of FULL")
+    of_full = line.owner.endswith(_FULL_OBJECTS) and line.holder is not Holder.TARGET
+    return of_full or line.owner.endswith(_PIECEWISE_OBJECTS)
