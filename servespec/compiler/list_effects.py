@@ -196,10 +196,16 @@ def _accumulator_bytes(change: ListChange, use: ListUse) -> Bytes:
 
 def splits_within_stock(change: ListChange) -> int | None:
     """The most splits whose accumulators take no more than stock's; None where the plan's take no more anyway."""
-    if _splits not in {EFFECTS[reader.name] for reader in _reached(change)} or not any(_splits(change)):
+    if graph_splits(change) == 1 or not any(_splits(change)):
         return None
     planned, stock = _accumulator_bytes(change, change.planned), _accumulator_bytes(change, change.stock)
     return max(1, _most_splits(change) * stock // planned)
+
+
+def graph_splits(change: ListChange) -> int:
+    """KV splits of one attention call within the list; 1 where FlashAttention keeps no accumulators."""
+    takes_splits = _splits in {EFFECTS[reader.name] for reader in _reached(change)}
+    return _most_splits(change) if takes_splits and change.has_full_graphs else 1
 
 
 def _most_splits(change: ListChange) -> int:

@@ -1,0 +1,127 @@
+"""Numbers that say what captured graphs hold: the engine's rules, the allocator's and the driver's."""
+
+from typing import Final
+
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.provenance import Sourced
+from servespec.units import Bytes
+
+_GRAPHS = "vllm/v1/worker/gpu/cudagraph_utils.py"
+_ALLOCATOR = "c10/core/AllocatorConfig.h"
+
+# The engine
+
+PROFILED_FULL_GRAPHS: Final = Sourced(
+    2, "graphs", "vllm", "0.33.0", _GRAPHS, "_FULL_GRAPH_PROFILING_SAMPLES = 2", "of the target; the widest ones"
+)
+LEAST_GRAPH: Final = Sourced(Bytes(1 << 20), "bytes", "vllm", "0.33.0", _GRAPHS, "_MIN_PER_GRAPH_BYTES = 1 << 20")
+CAPTURE_ORDER: Final = Sourced(
+    (CudaGraphMode.PIECEWISE, CudaGraphMode.FULL),
+    "graph modes",
+    "vllm",
+    "0.33.0",
+    _GRAPHS,
+    "for mode in [CUDAGraphMode.PIECEWISE, CUDAGraphMode.FULL]:",
+    "within a manager, the widest first",
+)
+AUX_METHODS: Final = Sourced(
+    ("eagle3", "dflash", "dspark"),
+    "drafting methods",
+    "vllm",
+    "0.33.0",
+    "vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py",
+    'return spec_config.method in ("dflash", "dspark", "extract_hidden_states")',
+    "eagle3 is tested for before; a drafter that extracts hidden states owns no graphs",
+)
+AUX_LAYERS: Final = Sourced(
+    3,
+    "layers",
+    "vllm",
+    "0.33.0",
+    "vllm/model_executor/models/interfaces.py",
+    "return (2, num_layers // 2, num_layers - 3)",
+    "where the drafter's config lists none",
+)
+PADDED_HEADS: Final = Sourced(
+    64,
+    "heads",
+    "vllm",
+    "0.33.0",
+    "vllm/models/deepseek_v4/nvidia/flashmla.py",
+    "return 64 if num_heads <= 64 else 128",
+    "queries and outputs of compressed attention, on every rank; twice as many above",
+)
+INDEXED_RATIO: Final = Sourced(
+    4,
+    "tokens per compressed position",
+    "vllm",
+    "0.33.0",
+    "vllm/models/deepseek_v4/attention.py",
+    "if self.compress_ratio == 4:",
+    "layers of this ratio have an indexer",
+)
+DSPARK_LAYERS: Final = Sourced(
+    3,
+    "layers",
+    "vllm",
+    "0.33.0",
+    "vllm/models/deepseek_v4/nvidia/dspark.py",
+    'getattr(config, "n_mtp_layers", None) or 3',
+    "of the drafter in a target's own checkpoint, where `n_mtp_layers` is not named",
+)
+
+# The allocator and the libraries under the engine
+
+SMALL_BLOCK: Final = Sourced(Bytes(1 << 20), "bytes", "PyTorch", "2.11", _ALLOCATOR, "kSmallSize = 1048576")
+SMALL_SEGMENT: Final = Sourced(Bytes(2 << 20), "bytes", "PyTorch", "2.11", _ALLOCATOR, "kSmallBuffer = 2097152")
+SHARED_SEGMENT: Final = Sourced(
+    Bytes(20 << 20), "bytes", "PyTorch", "2.11", _ALLOCATOR, "kLargeBuffer = 20971520", "of blocks below OWN_SEGMENT"
+)
+OWN_SEGMENT: Final = Sourced(Bytes(10 << 20), "bytes", "PyTorch", "2.11", _ALLOCATOR, "kMinLargeAlloc = 10485760")
+SEGMENT_STEP: Final = Sourced(Bytes(2 << 20), "bytes", "PyTorch", "2.11", _ALLOCATOR, "kRoundLarge = 2097152")
+BLOCK_STEP: Final = Sourced(Bytes(512), "bytes", "PyTorch", "2.11", _ALLOCATOR, "kMinBlockSize = 512")
+BLAS_WORKSPACE: Final = Sourced(
+    Bytes(32 << 20),
+    "bytes",
+    "PyTorch",
+    "2.11",
+    "aten/src/ATen/cuda/CublasHandlePool.cpp",
+    "4096 * 8 * 1024",
+    "one for each stream that runs a matrix product, from compute capability 9.0 on",
+)
+OLDER_BLAS_WORKSPACE: Final = Sourced(
+    Bytes(4096 * 1024 * 2 + 16 * 1024 * 8),
+    "bytes",
+    "PyTorch",
+    "2.11",
+    "aten/src/ATen/cuda/CublasHandlePool.cpp",
+    "4096 * 1024 * 2 + 16 * 1024 * 8",
+)
+
+# Measured: graphs of 43-layer and larger models on GB200, 10 to 20 MiB each (15 to 20 MiB for all pieces of a size)
+
+KERNEL_NODE: Final = Sourced(
+    Bytes(9 << 10),
+    "bytes",
+    "vLLM, measurements of separate prefill and decode graphs",
+    "",
+    "memory outside of PyTorch during capture, DeepSeek-V4-Flash",
+    "",
+    "0.721 GiB for the 46 of 48 FULL graphs that were not captured before, 43 layers of about 40 kernels",
+)
+PIECE: Final = Sourced(
+    Bytes(110 << 10),
+    "bytes",
+    "vLLM, measurements of separate prefill and decode graphs",
+    "",
+    "memory outside of PyTorch during capture, DeepSeek-V4-Flash",
+    "",
+    "what a graph of its own costs beside its kernels: 15 to 20 MiB for all pieces, 10 to 16 MiB for one FULL graph",
+)
+KERNELS_PER_LAYER: Final = 11
+KERNELS_PER_EXPERT_LAYER: Final = 16
+KERNELS_PER_COMPRESSED_LAYER: Final = 40
+"""Kernels of one layer in one graph, counted in the engine's forward passes; they only scale the graphs' objects."""
+
+ESTIMATE_ERROR: Final = (-0.24, 0.85)
+"""How far the engine's own estimate was from what capture then took, over all measured launches."""

@@ -1,0 +1,137 @@
+"""The forward passes of a resolved spec: widths of the target's and the drafter's tensors on one rank."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from servespec.compiler.facts.graph_memory import AUX_LAYERS, AUX_METHODS, DSPARK_LAYERS, PADDED_HEADS
+from servespec.compiler.facts.list_readers import split_accumulator_bytes
+from servespec.compiler.facts.model_traits import ModelTraits, text_config
+from servespec.compiler.graphs.managers import DrafterKind
+from servespec.compiler.memory.forward_pass import ForwardPass
+from servespec.compiler.model import Model
+from servespec.compiler.resolve.resolution import Resolution
+from servespec.units import Tokens
+
+_BF16_BYTES = 2
+_FP32_BYTES = 4
+
+
+def target_pass(resolution: Resolution, splits: int) -> ForwardPass:
+    """The target's forward pass, with its auxiliary hidden states; of a pipeline, the longest stage."""
+    plain = _pass_of(resolution, resolution.request.target, splits)
+    layers = -(-plain.layers // resolution.request.spec.parallel.pipeline_parallel_size)
+    places = (2, layers // 2, max(layers - 3, 0), *range(3, layers))
+    chosen = tuple(dict.fromkeys(places))[: aux_layers(resolution)]
+    return replace(plain, layers=layers, aux_layers=frozenset(chosen))
+
+
+def draft_pass(resolution: Resolution, splits: int) -> ForwardPass:
+    """The drafter's; a drafter that is part of the target's checkpoint has the target's widths.
+
+    Draft heads of the EAGLE family read the embedding beside the hidden state.
+    """
+    request = resolution.request
+    own = _pass_of(resolution, request.draft or request.target, splits)
+    if request.draft is None or request.draft.config == request.target.config:
+        own = replace(own, layers=_own_draft_layers(resolution))
+    if resolution.drafting.kind is DrafterKind.BLOCK:
+        return own
+    return replace(own, projected=own.projected + 2 * own.hidden)
+
+
+def _own_draft_layers(resolution: Resolution) -> int:
+    """Of a drafter in the target's own checkpoint."""
+    target = resolution.request.target
+    if resolution.drafting.method.value != "dspark":
+        return target.traits.num_nextn_predict_layers or 1
+    named = merged_config(target).get("n_mtp_layers")
+    return named if isinstance(named, int) and named else DSPARK_LAYERS.value
+
+
+def aux_layers(resolution: Resolution) -> int:
+    """How many hidden states the target hands its drafter beside the last one."""
+    request, method = resolution.request, resolution.drafting.method.value
+    if method not in AUX_METHODS.value:
+        return 0
+    draft = merged_config(request.draft or request.target)
+    if method == "eagle3" and (draft.get("eagle_config") or {}).get("use_aux_hidden_state") is False:
+        return 0
+    dflash = draft.get("dflash_config") or {}
+    listed = (
+        draft.get("eagle_aux_hidden_state_layer_ids"),
+        dflash.get("target_layer_ids"),
+        draft.get("dspark_target_layer_ids"),
+        draft.get("target_layer_ids"),
+    )
+    return next((len(ids) for ids in listed if isinstance(ids, list | tuple) and ids), AUX_LAYERS.value)
+
+
+def untold(model: Model) -> tuple[str, ...]:
+    """Fields that the widths need and the config does not have; what follows from them is left out."""
+    traits = model.traits
+    needed = {
+        "hidden_size": traits.hidden_size,
+        "num_hidden_layers": traits.num_hidden_layers,
+        "num_attention_heads": traits.num_attention_heads,
+        "intermediate_size": traits.intermediate_size or traits.is_mixture_of_experts,
+    }
+    return tuple(name for name, value in needed.items() if not value)
+
+
+def merged_config(model: Model) -> Mapping[str, Any]:
+    """Fields of the language part, with those of the whole config before them."""
+    return {**text_config(model.config), **model.config}
+
+
+def _pass_of(resolution: Resolution, model: Model, splits: int) -> ForwardPass:
+    traits, ranks = model.traits, resolution.request.spec.parallel.tensor_parallel_size
+    hidden = _BF16_BYTES * (traits.hidden_size or 0)
+    streams = merged_config(model).get("hc_mult")
+    inner = 0 if traits.is_mixture_of_experts else _BF16_BYTES * (traits.intermediate_size or 0) // ranks
+    return ForwardPass(
+        layers=traits.num_hidden_layers or 1,
+        aux_layers=frozenset(),
+        hidden=hidden,
+        stream=hidden * (streams if isinstance(streams, int) else 1),
+        wide=2 * inner,
+        gated=inner,
+        router=_BF16_BYTES * (traits.num_experts or 0),
+        **_attention_widths(resolution, traits, splits),
+    )
+
+
+def _attention_widths(resolution: Resolution, traits: ModelTraits, splits: int) -> dict[str, Any]:
+    ranks = resolution.request.spec.parallel.tensor_parallel_size
+    heads = max(1, traits.num_attention_heads // ranks) if traits.num_attention_heads else 0
+    kv_heads = max(1, (traits.num_key_value_heads or 0) // ranks) if heads else 0
+    width = traits.head_size or 0
+    if traits.is_mla:
+        return _latent_widths(traits, heads, width)
+    return {
+        "projected": _BF16_BYTES * (heads + 2 * kv_heads) * width,
+        "query": _BF16_BYTES * heads * width,
+        "key": _BF16_BYTES * kv_heads * width,
+        "output": _BF16_BYTES * heads * width,
+        "accumulators": _accumulators(splits, heads, width),
+    }
+
+
+def _accumulators(splits: int, heads: int, width: int) -> tuple[int, ...]:
+    """Log-sum-exps of the result, outputs of all splits, and their log-sum-exps, in the order of the call."""
+    both = split_accumulator_bytes(splits=splits, heads=heads, tokens=Tokens(1), value_width=width)
+    sums = both // (width + 1) if width else 0
+    return (_FP32_BYTES * heads, both - sums, sums) if both else ()
+
+
+def _latent_widths(traits: ModelTraits, heads: int, width: int) -> dict[str, Any]:
+    """Of compressed attention, queries and outputs are padded; of plain MLA, outputs have the latent width."""
+    is_compressed = traits.kv_lora_rank is None
+    padded = PADDED_HEADS.value * (1 if heads <= PADDED_HEADS.value else 2) if heads and is_compressed else heads
+    return {
+        "projected": _BF16_BYTES * ((traits.q_lora_rank or 0) + width),
+        "query": _BF16_BYTES * padded * width,
+        "key": _BF16_BYTES * width,
+        "output": _BF16_BYTES * padded * (traits.kv_lora_rank or width),
+        "queries_in_attention": is_compressed,
+    }

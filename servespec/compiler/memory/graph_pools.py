@@ -1,0 +1,397 @@
+"""What captured graphs hold on the worst rank, before anything is launched, and what the engine will make of it.
+
+Every manager captures on a stream of its own, and a pool's free blocks serve only their own stream.  So each manager
+is played through on a model of the allocator: its widest PIECEWISE graph, then its widest FULL one; narrower graphs
+fit into what those leave.  Space belongs to the tensor whose request made the pool grow, which is also what an
+allocator trace of a real capture says.
+Sources: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.capture; every capture under
+vllm/v1/worker/gpu/spec_decode/.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from itertools import groupby
+
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.graph_memory import (
+    BLAS_WORKSPACE,
+    CAPTURE_ORDER,
+    ESTIMATE_ERROR,
+    KERNEL_NODE,
+    KERNELS_PER_COMPRESSED_LAYER,
+    KERNELS_PER_EXPERT_LAYER,
+    KERNELS_PER_LAYER,
+    LEAST_GRAPH,
+    OLDER_BLAS_WORKSPACE,
+    PIECE,
+    PROFILED_FULL_GRAPHS,
+)
+from servespec.compiler.graphs.managers import DrafterKind
+from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens, widest_tokens
+from servespec.compiler.list_effects import graph_splits, list_change, split_bound_tokens
+from servespec.compiler.lower import Lowering
+from servespec.compiler.memory.caching_allocator import CachingAllocator
+from servespec.compiler.memory.draft_logits import LOGITS, draft_logits
+from servespec.compiler.memory.forward_pass import ACCUMULATORS, ForwardPass
+from servespec.compiler.memory.forward_passes import aux_layers, draft_pass, target_pass, untold
+from servespec.compiler.memory.indexer_logits import indexer_row
+from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line
+from servespec.compiler.resolve.resolution import Resolution
+from servespec.provenance import Basis
+from servespec.units import Bytes, Tokens, size_words
+
+
+class Remedy(StrEnum):
+    """Changes of the engine that take graph memory away; each changes the lines that it concerns."""
+
+    WEAK_AUX_OUTPUTS = "weak_aux_outputs"
+    ONE_CAPTURE_STREAM = "one_capture_stream"
+    STEPWISE_DRAFT_LOGITS = "stepwise_draft_logits"
+    INDEXER_ROW_CHUNKS = "indexer_row_chunks"
+
+
+_WORKSPACE = "workspace of matrix products"
+_OUTPUTS = "capture outputs"
+_PIECEWISE_OBJECTS = "objects of PIECEWISE graphs"
+_FULL_OBJECTS = "objects of FULL graphs"
+_CHUNK_ROWS = 512
+_BLOCKS = {DrafterKind.BLOCK: "block", DrafterKind.MULTI_MODULE_MTP: "modules"}
+_HOLDERS = {Runner.TARGET: Holder.TARGET, Runner.DRAFTER: Holder.DRAFTER, Runner.ENGINE: Holder.ENGINE}
+_SPREAD = {ACCUMULATORS: (0.5, 1.6), LOGITS: (0.85, 1.15)}
+_USUAL_SPREAD = (0.7, 1.4)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Manager:
+    """The graphs of one manager and the pass that it captures; ``untold`` are fields that its model's config lacks."""
+
+    runner: Runner
+    name: str
+    forward: ForwardPass
+    untold: tuple[str, ...]
+    piecewise: tuple[Shape, ...]
+    full: tuple[Shape, ...]
+
+    @property
+    def widest_piecewise(self) -> Tokens:
+        return widest_tokens(self.piecewise)
+
+    @property
+    def widest_full(self) -> Tokens:
+        return widest_tokens(self.full)
+
+
+def graph_lines(
+    resolution: Resolution,
+    shapes: tuple[Shape, ...],
+    lowering: Lowering,
+    remedies: frozenset[Remedy] = frozenset(),
+) -> tuple[MemoryLine, ...]:
+    """What the graphs of ``shapes`` will hold, one line for each owner of each runner; none where there are none."""
+    if not shapes:
+        return ()
+    bound = split_bound_tokens(lowering, widest_tokens(shapes), shapes)
+    managers = _managers(resolution, shapes, _splits(resolution, shapes, lowering))
+    of_target = (
+        line
+        for manager in managers
+        if manager.runner is Runner.TARGET
+        for line in _target_lines(resolution, manager, bound, remedies)
+    )
+    return (
+        *of_target,
+        *_pool_lines(resolution, managers, remedies),
+        *(line for manager in managers for line in _object_lines(resolution, manager)),
+        *_workspace_lines(resolution, managers, remedies),
+    )
+
+
+def _target_lines(
+    resolution: Resolution, target: _Manager, bound: Tokens, remedies: frozenset[Remedy]
+) -> Iterator[MemoryLine]:
+    """What only the target's graphs hold."""
+    yield from _output_lines(resolution, target, bound)
+    yield from _indexer_lines(resolution, target, remedies)
+    yield from _kept_aux_lines(resolution, target, remedies)
+
+
+def added_by_capture(resolution: Resolution, lines: Iterable[MemoryLine]) -> Bytes:
+    """How much less is free after the capture than before it, the number that the engine logs.
+
+    Where the engine has profiled its graphs before, the driver keeps what their objects took: all but the target's
+    FULL graphs, of which it profiles two.
+    """
+    is_profiled = profiles_graphs(resolution)
+    return Bytes(sum(line.size for line in lines if not (is_profiled and _is_profiled(line))))
+
+
+def profiles_graphs(resolution: Resolution) -> bool:
+    """Source: vllm/v1/worker/gpu_worker.py: Worker.determine_available_memory."""
+    return resolution.request.spec.memory.kv_cache_memory_bytes is None
+
+
+def engine_estimate(
+    resolution: Resolution, shapes: tuple[Shape, ...], lines: tuple[MemoryLine, ...], lowering: Lowering
+) -> MemoryLine:
+    """What the engine's own profiling will say of graph memory: measured - m1 + (N - 1) x max(m1, 1 MiB).
+
+    N counts the target's FULL graphs, m1 is what the second of them took.  Its capture first gives back what its eager
+    run left in the allocator, so m1 is mostly negative and the estimate that much too high.
+    Source: vllm/v1/worker/gpu/cudagraph_utils.py: profile_cudagraph_memory.
+    """
+    held = sum(line.size for line in lines)
+    target = _target(resolution, shapes, _splits(resolution, shapes, lowering)) if shapes else None
+    graphs = len(target.full) if target else 0
+    if target is None or not profiles_graphs(resolution):
+        return _estimate_line(Bytes(0), Bytes(0), "the engine is not asked: the KV cache is set")
+    left = _eager_rest(resolution, target, split_bound_tokens(lowering, widest_tokens(shapes), shapes))
+    each = _full_object(resolution, target.forward)
+    unprofiled = max(graphs - PROFILED_FULL_GRAPHS.value, 0) * each
+    second = each - left
+    result = held - unprofiled - second + max(graphs - 1, 0) * max(second, LEAST_GRAPH.value)
+    because = (
+        f"{size_words(held - unprofiled)} measured over all graphs but {unprofiled // each} FULL ones of the target, "
+        f"{size_words(left)} given back while the second was captured, "
+        f"{max(graphs - 1, 0)} x {size_words(max(second, LEAST_GRAPH.value))}"
+    )
+    return _estimate_line(Bytes(result), Bytes(held), because)
+
+
+def _estimate_line(size: Bytes, held: Bytes, because: str) -> MemoryLine:
+    """Its ends are those of the engine's known error, about what the graphs will really hold."""
+    low, high = (int(held * (1 + error)) for error in ESTIMATE_ERROR)
+    return MemoryLine(
+        owner="the engine's own estimate of its graphs",
+        holder=Holder.ENGINE,
+        part=Part.GRAPHS,
+        size=size,
+        low=Bytes(min(low, size)),
+        high=Bytes(max(high, size)),
+        basis=Basis.ESTIMATE,
+        because=because,
+    )
+
+
+# Managers
+
+
+def _splits(resolution: Resolution, shapes: tuple[Shape, ...], lowering: Lowering) -> int:
+    sizes = union_tokens(shapes)
+    return graph_splits(list_change(resolution, lowering, shapes, sizes, sizes))
+
+
+def _managers(resolution: Resolution, shapes: tuple[Shape, ...], splits: int) -> tuple[_Manager, ...]:
+    managers = [_target(resolution, shapes, splits)]
+    drafted = tuple(shape for shape in shapes if shape.runner is Runner.DRAFTER)
+    if drafted:
+        forward = draft_pass(resolution, splits)
+        later = tuple(shape for shape in drafted if shape.routine is Routine.LATER_STEPS)
+        first = tuple(shape for shape in drafted if shape.routine is not Routine.LATER_STEPS)
+        lacking = untold(resolution.request.draft or resolution.request.target)
+        name = _BLOCKS.get(resolution.drafting.kind, "step 0")
+        managers.append(_manager(Runner.DRAFTER, name, forward, lacking, first))
+        managers.append(_manager(Runner.DRAFTER, "later steps", _later_pass(resolution, forward), lacking, later))
+    return tuple(manager for manager in managers if manager.piecewise or manager.full)
+
+
+def _later_pass(resolution: Resolution, forward: ForwardPass) -> ForwardPass:
+    """One graph holds all later steps where the drafter can update its attention's metadata on the device."""
+    steps = resolution.frame.num_speculative_tokens - 1 if resolution.frame.drafter.fused_later_steps else 1
+    return replace(forward, layers=forward.layers * max(steps, 1))
+
+
+def _target(resolution: Resolution, shapes: tuple[Shape, ...], splits: int) -> _Manager:
+    own = tuple(shape for shape in shapes if shape.runner is Runner.TARGET)
+    lacking = untold(resolution.request.target)
+    return _manager(Runner.TARGET, "target", target_pass(resolution, splits), lacking, own)
+
+
+def _manager(
+    runner: Runner, name: str, forward: ForwardPass, lacking: tuple[str, ...], shapes: tuple[Shape, ...]
+) -> _Manager:
+    return _Manager(
+        runner=runner,
+        name=name,
+        forward=forward,
+        untold=lacking,
+        piecewise=tuple(shape for shape in shapes if shape.mode is CudaGraphMode.PIECEWISE),
+        full=tuple(shape for shape in shapes if shape.mode is CudaGraphMode.FULL),
+    )
+
+
+# Pools
+
+
+def _pool_lines(
+    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[Remedy]
+) -> Iterator[MemoryLine]:
+    """Growth of the pools, in the order of capture."""
+    shared = CachingAllocator()
+    for manager in managers:
+        pool = shared if Remedy.ONE_CAPTURE_STREAM in remedies else CachingAllocator()
+        for mode, grown in _played(resolution, manager, pool, remedies):
+            for owner, size in grown.items():
+                yield _pool_line(manager, mode, owner, Bytes(size))
+
+
+def _played(
+    resolution: Resolution, manager: _Manager, pool: CachingAllocator, remedies: frozenset[Remedy]
+) -> Iterator[tuple[CudaGraphMode, dict[str, int]]]:
+    """What each mode adds to the pool.  Attention is an eager break of PIECEWISE graphs, so they hold none of it."""
+    for mode in CAPTURE_ORDER.value:
+        shapes = manager.full if mode is CudaGraphMode.FULL else manager.piecewise
+        if not shapes:
+            continue
+        before = pool.grown_bytes.copy()
+        widest = max(shapes, key=lambda shape: shape.tokens)
+        is_full = mode is CudaGraphMode.FULL
+        outputs = manager.forward.run(pool, widest.tokens, runs_attention=is_full)
+        if is_full and manager.runner is Runner.DRAFTER:
+            draft_logits(resolution, pool, widest, stepwise=Remedy.STEPWISE_DRAFT_LOGITS in remedies)
+        pool.give(*outputs)
+        yield mode, dict(pool.grown_bytes - before)
+
+
+def _pool_line(manager: _Manager, mode: CudaGraphMode, owner: str, size: Bytes) -> MemoryLine:
+    tokens = manager.widest_full if mode is CudaGraphMode.FULL else manager.widest_piecewise
+    because = f"grown while the widest {mode} graph of {tokens} tokens is captured"
+    low, high = _SPREAD.get(owner, _USUAL_SPREAD)
+    return _line(manager, f"{owner} in {mode} graphs", size, low, high, because)
+
+
+def _line(manager: _Manager, owner: str, size: Bytes, low: float, high: float, because: str) -> MemoryLine:
+    """``low`` and ``high`` are shares of the size; it bounds from below where the config does not tell all widths."""
+    if manager.untold:
+        because = f"{because}; without {', '.join(manager.untold)}, which config.json does not tell"
+    return MemoryLine(
+        owner=f"{manager.name}: {owner}",
+        holder=_HOLDERS[manager.runner],
+        part=Part.GRAPHS,
+        size=size,
+        low=Bytes(int(size * low)),
+        high=Bytes(int(size * high)),
+        basis=Basis.BOUND if manager.untold else Basis.ESTIMATE,
+        because=because,
+    )
+
+
+def _kept_aux_lines(resolution: Resolution, target: _Manager, remedies: frozenset[Remedy]) -> Iterator[MemoryLine]:
+    """Breakable graphs keep the auxiliary hidden states of every size, because their references are one level deep.
+
+    Those of the widest size are among its activations.
+    Source: vllm/compilation/breakable_cudagraph.py: BreakableCUDAGraphWrapper.
+    """
+    layers = aux_layers(resolution)
+    is_breakable = resolution.values["compilation.breakable_cudagraph"].value
+    if not (is_breakable and layers and target.piecewise) or Remedy.WEAK_AUX_OUTPUTS in remedies:
+        return
+    others = sum(shape.tokens for shape in target.piecewise) - target.widest_piecewise
+    size = Bytes(others * layers * target.forward.hidden)
+    because = f"{others} tokens of all sizes but the widest x {layers} layers x {target.forward.hidden} bytes"
+    yield _line(target, "auxiliary hidden states kept of every PIECEWISE size", size, 0.95, 1.1, because)
+
+
+def _indexer_lines(resolution: Resolution, target: _Manager, remedies: frozenset[Remedy]) -> Iterator[MemoryLine]:
+    """Logits of FULL graphs; PIECEWISE graphs run the indexer as an eager break.
+
+    The next layer's scores are often cut from the segment of the converted ones, which then need another.
+    """
+    row = indexer_row(resolution)
+    if row is None or not target.widest_full:
+        return
+    chunk = _CHUNK_ROWS if Remedy.INDEXER_ROW_CHUNKS in remedies else target.widest_full
+    rows = min(target.widest_full, chunk)
+    because = f"{rows} rows x {row.positions} positions"
+    yield _line(target, "indexer logits in FULL graphs", Bytes(rows * row.scored_bytes), 0.97, 1.05, because)
+    if row.converted_bytes:
+        size = Bytes(rows * row.converted_bytes)
+        yield _line(target, "indexer logits in FP32 in FULL graphs", size, 0.97, 1.05, because)
+        because = f"{because}; three of the four captures that were measured had it"
+        yield _line(target, "second segment of indexer logits in FP32 in FULL graphs", size, 0.0, 1.05, because)
+
+
+# Outside of the pools
+
+
+def _output_lines(resolution: Resolution, target: _Manager, bound: Tokens) -> Iterator[MemoryLine]:
+    """The buffers that FULL graphs copy the target's outputs to, and the segments that they keep from being freed.
+
+    They are made after the first eager run, before its tensors are given back, from whatever free block fits.  Which
+    one that is turns on small things, so a whole call's accumulators are the upper end.
+    """
+    if not target.forward.hidden:
+        return
+    tokens, count = max(target.widest_piecewise, target.widest_full), 1 + aux_layers(resolution)
+    size = Bytes(tokens * count * target.forward.hidden)
+    because = f"{tokens} tokens x {count} tensors x {target.forward.hidden} bytes"
+    yield exact_line(f"target: {_OUTPUTS}", Holder.TARGET, Part.GRAPHS, size, because)
+    kept = Bytes(max(_kept_by_outputs(target, tokens, count, bound) - size, 0))
+    because = f"rest of the segments that the first eager run of {tokens} tokens left, which the capture outputs share"
+    line = _line(target, f"memory kept by {_OUTPUTS}", kept, 0.0, 1.0, because)
+    one_call = max(target.forward.accumulators, default=0) * tokens if tokens <= bound else 0
+    yield replace(line, high=Bytes(max(kept, one_call)))
+
+
+def _kept_by_outputs(target: _Manager, tokens: Tokens, count: int, bound: Tokens) -> Bytes:
+    memory = CachingAllocator()
+    live = target.forward.run(memory, tokens, runs_attention=tokens <= bound)
+    for _ in range(count):
+        memory.take(target.forward.hidden * tokens, _OUTPUTS)
+    memory.give(*live)
+    return memory.kept_bytes
+
+
+def _eager_rest(resolution: Resolution, target: _Manager, bound: Tokens) -> Bytes:
+    """What the eager run before the second FULL graph leaves in the allocator."""
+    sizes = sorted((shape.tokens for shape in target.full), reverse=True)
+    if len(sizes) < PROFILED_FULL_GRAPHS.value:
+        return Bytes(0)
+    memory, row = CachingAllocator(), indexer_row(resolution)
+    target.forward.run(memory, sizes[1], runs_attention=sizes[1] <= bound)
+    logits = 0 if row is None else sizes[1] * (row.scored_bytes + row.converted_bytes)
+    return Bytes(memory.reserved_bytes + logits)
+
+
+def _workspace_lines(
+    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[Remedy]
+) -> Iterator[MemoryLine]:
+    capability = resolution.device.compute_capability
+    each = BLAS_WORKSPACE.value if capability >= (9, 0) else OLDER_BLAS_WORKSPACE.value
+    streams = managers[:1] if Remedy.ONE_CAPTURE_STREAM in remedies else managers
+    for runner, own in groupby(streams, key=lambda manager: manager.runner):
+        count = len(tuple(own))
+        size = Bytes(count * each)
+        because = f"{count} capture streams x {size_words(each)}"
+        yield exact_line(f"{runner}: {_WORKSPACE}", _HOLDERS[runner], Part.GRAPHS, size, because)
+
+
+# Objects of the driver
+
+
+def _object_lines(resolution: Resolution, manager: _Manager) -> Iterator[MemoryLine]:
+    full, layers = _full_object(resolution, manager.forward), manager.forward.layers
+    if manager.piecewise:
+        pieces, count = layers + 1, len(manager.piecewise)
+        because = f"{count} sizes x ({size_words(full)} of kernels + {pieces} pieces x {size_words(PIECE.value)})"
+        size = Bytes(count * (full + pieces * PIECE.value))
+        yield _line(manager, _PIECEWISE_OBJECTS, size, 0.6, 1.7, because)
+    if manager.full:
+        count = len(manager.full)
+        because = f"{count} graphs x {size_words(full)} of kernels"
+        yield _line(manager, _FULL_OBJECTS, Bytes(count * full), 0.6, 1.7, because)
+
+
+def _full_object(resolution: Resolution, forward: ForwardPass) -> Bytes:
+    return Bytes(forward.layers * _kernels_per_layer(resolution, forward) * KERNEL_NODE.value)
+
+
+def _kernels_per_layer(resolution: Resolution, forward: ForwardPass) -> int:
+    if forward.stream > forward.hidden or resolution.request.target.traits.uses_sparse_index:
+        return KERNELS_PER_COMPRESSED_LAYER
+    return KERNELS_PER_EXPERT_LAYER if forward.router else KERNELS_PER_LAYER
+
+
+def _is_profiled(line: MemoryLine) -> bool:
+    of_full = line.owner.endswith(_FULL_OBJECTS) and line.holder is not Holder.TARGET
+    return of_full or line.owner.endswith(_PIECEWISE_OBJECTS)

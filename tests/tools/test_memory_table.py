@@ -1,0 +1,194 @@
+"""Graph memory of measured launches: every figure that a formula reaches is within 15 %, and the others are named."""
+
+import statistics
+from dataclasses import replace
+from itertools import combinations
+
+import memory_table as table
+import pytest
+
+from servespec.compiler.lower import Lowering
+from servespec.compiler.memory.graph_pools import Remedy, added_by_capture, engine_estimate, graph_lines
+from servespec.compiler.memory.line import MemoryLine
+from servespec.provenance import Basis
+
+LAUNCHES = {launch.name: launch for launch in table.launches()}
+MISSED = {
+    ("30B-A3B EAGLE3 K=7, stock", "added"): "objects of FULL graphs have no measurement of their own on an H200",
+    ("DeepSeek-V4-Flash DSpark K=7, plan", "target PIECEWISE"): "0.33.0 has the attention output in the graph",
+    ("DeepSeek-V4-Flash DSpark K=7 adaptive, plan", "target PIECEWISE"): "the same",
+    ("DeepSeek-V4-Flash DSpark K=7 adaptive, plan", "target FULL"): "one segment of converted logits, not two",
+    ("MiniMax-M3 EAGLE3 K=3, stock", "target FULL"): "its experts' widths are not public",
+    ("MiniMax-M3 EAGLE3 K=3, plan", "target FULL"): "the same",
+    ("MiniMax-M3 EAGLE3 K=3, stock", "added"): "the same",
+    ("MiniMax-M3 EAGLE3 K=3, plan", "added"): "the same",
+}
+"""Figures of the target's and the drafter's graphs that are further off than 15 %."""
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[tuple[str, str, float, float]]:
+    return list(table.rows())
+
+
+def lines_of(name: str, remedies: frozenset[Remedy] = frozenset(), **changes: object) -> dict[str, MemoryLine]:
+    launch = replace(LAUNCHES[name], **changes)  # type: ignore[arg-type]
+    found = graph_lines(*table.subject_of(launch), remedies)
+    lines = {line.owner: line for line in found}
+    assert len(lines) == len(found), "an owner has one line"
+    return lines
+
+
+def test_figures_within_15_percent_but_for_the_named_ones(rows: list[tuple[str, str, float, float]]) -> None:
+    graphs = [row for row in rows if row[1] != "estimate"]
+    far = {(name, figure) for name, figure, measured, value in graphs if abs(value / measured - 1) > 0.15}
+
+    assert far == set(MISSED)
+    assert statistics.median(abs(value / measured - 1) for *_, measured, value in graphs) <= 0.10
+
+
+@pytest.mark.parametrize("name", [name for name, launch in LAUNCHES.items() if launch.source == table.H200])
+def test_the_estimate_of_the_engine_is_foretold(name: str, rows: list[tuple[str, str, float, float]]) -> None:
+    (measured, value), *_ = [(row[2], row[3]) for row in rows if row[:2] == (name, "estimate")]
+
+    assert value == pytest.approx(measured, rel=0.25)
+
+
+def test_a_wide_eager_run_keeps_its_accumulators_only_where_the_outputs_are_cut_from_them() -> None:
+    owner = "target: memory kept by capture outputs"
+
+    dense, experts = (lines_of(f"{name}, plan")[owner] for name in ("8B EAGLE3 K=3", "30B-A3B EAGLE3 K=7"))
+
+    assert dense.size > 3.5 * table.GIB
+    assert experts.size < 0.1 * table.GIB
+
+
+def test_the_extension_bounds_the_accumulators_that_stay() -> None:
+    resolution, shapes, _ = table.subject_of(LAUNCHES["8B EAGLE3 K=3, plan"])
+    kept = "target: memory kept by capture outputs"
+
+    listed, bounded = (
+        next(line.size for line in graph_lines(resolution, shapes, lowering) if line.owner == kept)
+        for lowering in (Lowering.LEGACY, Lowering.EXTENSION)
+    )
+
+    assert listed - bounded > 3.5 * table.GIB
+
+
+def test_lines_that_can_be_counted_by_hand() -> None:
+    """512 requests of 8 tokens at 1,048,576 tokens of context; 585 requests of 7 rows over 129,280 words on 4 ranks."""
+    lines = lines_of("DeepSeek-V4-Flash DSpark K=7, plan")
+
+    assert lines["target: indexer logits in FULL graphs"].size == 4096 * 262144 * 2
+    assert lines["target: indexer logits in FP32 in FULL graphs"].size == 4096 * 262144 * 4
+    assert lines["target: capture outputs"].size == 8192 * 4 * 8192
+    assert lines["target: capture outputs"].basis is Basis.EXACT
+    kept = lines["target: auxiliary hidden states kept of every PIECEWISE size"]
+    assert kept.size == (127487 - 8192) * 3 * 8192
+    logits = 4095 * 129280 * 2
+    assert lines["block: draft logits in FULL graphs"].size == pytest.approx(2 * logits + logits / 4, rel=0.15)
+
+
+def test_the_upper_end_of_what_outputs_keep_is_one_call_of_attention() -> None:
+    line = lines_of("30B-A3B EAGLE3 K=7, plan")["target: memory kept by capture outputs"]
+
+    assert line.high == 32 * 32 * 128 * 4 * 8192
+
+
+def test_widths_that_no_config_tells_make_a_bound() -> None:
+    line = lines_of("MiniMax-M3 EAGLE3 K=3, plan")["target: activations in PIECEWISE graphs"]
+
+    assert line.basis is Basis.BOUND
+    assert "num_attention_heads" in line.because
+
+
+def test_ranks_divide_no_indexer_logits() -> None:
+    name, owner = "DeepSeek-V4-Flash DSpark K=7, plan", "target: indexer logits in FULL graphs"
+    spec = dict(LAUNCHES[name].spec)
+    two = {**spec, "hardware": {"gpu": "gb200", "count": 2}, "parallel": {"tensor_parallel_size": 2}}
+
+    assert lines_of(name, spec=two)[owner].size == lines_of(name)[owner].size
+
+
+CONCERNS = {
+    Remedy.WEAK_AUX_OUTPUTS: ("auxiliary hidden states kept",),
+    Remedy.INDEXER_ROW_CHUNKS: ("indexer logits",),
+    Remedy.STEPWISE_DRAFT_LOGITS: ("block: draft logits",),
+    Remedy.ONE_CAPTURE_STREAM: ("block: activations", "block: draft logits", "workspace of matrix products"),
+}
+
+
+@pytest.mark.parametrize("remedy", list(Remedy))
+def test_a_remedy_saves_in_the_lines_that_it_concerns_and_nowhere_else(remedy: Remedy) -> None:
+    name = "DeepSeek-V4-Flash DSpark K=7, plan"
+    before, after = lines_of(name), lines_of(name, frozenset({remedy}))
+
+    changed = {owner for owner in before if after.get(owner) != before[owner]}
+
+    assert after.keys() <= before.keys()
+    assert changed
+    assert all(any(word in owner for word in CONCERNS[remedy]) for owner in changed), changed
+    assert sum(line.size for line in after.values()) < sum(line.size for line in before.values())
+
+
+@pytest.mark.parametrize("name", ["8B EAGLE3 K=3, plan", "DeepSeek-V4-Flash DSpark K=7, stock"])
+def test_more_remedies_never_cost(name: str) -> None:
+    totals = {
+        chosen: sum(line.size for line in lines_of(name, frozenset(chosen)).values())
+        for count in range(5)
+        for chosen in combinations(Remedy, count)
+    }
+
+    for chosen, total in totals.items():
+        assert all(total <= totals[tuple(one for one in chosen if one is not left)] for left in chosen), chosen
+
+
+def test_one_token_drafts_hold_their_logits() -> None:
+    """1,024 requests over 151,936 words; the accumulators of FlashAttention 3 have room for them on an H200."""
+    launch = LAUNCHES["8B EAGLE3 K=3, plan"]
+    spec = {**launch.spec, "hardware": {"gpu": "gb200"}, "scheduler": {"max_num_seqs": 1024}}
+    owner = "later steps: draft logits in FULL graphs"
+
+    assert lines_of(launch.name, spec=spec)[owner].size == pytest.approx(1024 * 151936 * 2, rel=0.01)
+    assert owner not in lines_of(launch.name)
+
+
+def test_a_soft_cap_makes_a_second_copy_of_the_logits() -> None:
+    launch = LAUNCHES["8B EAGLE3 K=3, plan"]
+    spec = {**launch.spec, "hardware": {"gpu": "gb200"}, "scheduler": {"max_num_seqs": 1024}}
+    assert launch.draft is not None
+    owner = "later steps: draft logits in FULL graphs"
+
+    once, twice = (
+        lines_of(launch.name, spec=spec, draft={**launch.draft, **more})[owner].size
+        for more in ({}, {"final_logit_softcapping": 30.0})
+    )
+
+    assert twice == pytest.approx(2 * once, rel=0.01)
+
+
+@pytest.mark.parametrize("saving", list(table.savings()), ids=lambda saving: "-".join(sorted(saving.added)))
+def test_measured_savings(saving: table.Saving) -> None:
+    """A capture of 8,192 rows had one segment of converted logits, where ours has two; that line's low end is none."""
+    allowed = {Remedy.INDEXER_ROW_CHUNKS: 0.90, Remedy.ONE_CAPTURE_STREAM: 0.35}
+    error = max(allowed.get(remedy, 0.25) for remedy in saving.added)
+
+    assert table.saved(saving) == pytest.approx(saving.measured_gib, rel=error)
+
+
+def test_no_graphs_hold_nothing() -> None:
+    resolution, _, lowering = table.subject_of(LAUNCHES["8B EAGLE3 K=3, stock"])
+
+    assert graph_lines(resolution, (), lowering) == ()
+    assert added_by_capture(resolution, ()) == 0
+    assert engine_estimate(resolution, (), (), lowering).size == 0
+
+
+def test_a_set_kv_cache_leaves_the_engine_without_an_estimate() -> None:
+    launch = LAUNCHES["8B EAGLE3 K=3, stock"]
+    spec = {**launch.spec, "memory": {"kv_cache_memory_bytes": "16GiB"}}
+    resolution, shapes, lowering = table.subject_of(replace(launch, spec=spec))
+    lines = graph_lines(resolution, shapes, lowering)
+
+    assert engine_estimate(resolution, shapes, lines, lowering).size == 0
+    assert added_by_capture(resolution, lines) == sum(line.size for line in lines)

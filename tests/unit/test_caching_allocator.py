@@ -1,0 +1,70 @@
+"""The allocator's model against cases worked out by hand, and its laws."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servespec.compiler.memory.caching_allocator import CachingAllocator
+
+MIB = 1 << 20
+
+
+def test_a_block_of_its_own_segment_is_rounded_to_two_mebibytes() -> None:
+    memory = CachingAllocator()
+
+    memory.take(11 * MIB, "a")
+
+    assert memory.reserved_bytes == 12 * MIB
+
+
+def test_blocks_below_ten_mebibytes_share_a_segment() -> None:
+    memory = CachingAllocator()
+
+    for _ in range(4):
+        memory.take(5 * MIB, "a")
+
+    assert memory.reserved_bytes == 20 * MIB
+
+
+def test_the_smallest_block_that_fits_is_cut() -> None:
+    memory = CachingAllocator()
+    memory.give(memory.take(100 * MIB, "a"), memory.take(40 * MIB, "b"))
+
+    memory.take(30 * MIB, "c")
+
+    assert memory.kept_bytes == 40 * MIB
+    assert memory.grown_bytes == {"a": 100 * MIB, "b": 40 * MIB}
+
+
+def test_one_small_tensor_keeps_a_whole_segment() -> None:
+    memory = CachingAllocator()
+    memory.give(memory.take(4096 * MIB, "accumulators"))
+
+    memory.take(64 * MIB, "outputs")
+
+    assert memory.kept_bytes == 4096 * MIB
+    assert "outputs" not in memory.grown_bytes
+
+
+def test_neighbours_that_are_free_are_one_again() -> None:
+    memory = CachingAllocator()
+    memory.give(memory.take(100 * MIB, "a"))
+    memory.give(*[memory.take(25 * MIB, "b") for _ in range(4)])
+
+    memory.take(100 * MIB, "c")
+
+    assert memory.reserved_bytes == 100 * MIB
+
+
+@given(st.lists(st.integers(1, 600 * MIB), max_size=12), st.data())
+def test_what_is_given_back_is_kept_by_nothing(sizes: list[int], data: st.DataObject) -> None:
+    memory = CachingAllocator()
+    blocks = [memory.take(size, str(index)) for index, size in enumerate(sizes)]
+    assert memory.reserved_bytes == sum(memory.grown_bytes.values()) >= sum(sizes)
+
+    memory.give(*data.draw(st.permutations(blocks)))
+
+    assert memory.kept_bytes == 0
+    before = memory.reserved_bytes
+    for size in sizes:
+        memory.give(memory.take(size, "again"))
+    assert memory.reserved_bytes == before
