@@ -8,7 +8,7 @@ from typing import Any
 
 from servespec.compiler.facts.auxiliary_outputs import AUXILIARY_OUTPUT_METHODS
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
-from servespec.compiler.graphs.hand_off import Remedy
+from servespec.compiler.graphs.hand_off import Remedy, digest
 from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.graphs.shape import Runner, Shape
 from servespec.compiler.resolve.resolution import Resolution
@@ -49,12 +49,14 @@ def _why_no_nested_outputs(resolution: Resolution, asked: Sequence[Shape]) -> st
 def handed_remedies(remedies: Sequence[Remedy], spec: ServingSpec) -> Mapping[str, Any]:
     """What a hand-off says of them; nothing without any.
 
-    The engine finds a kept KV cache by a digest that leaves the utilization out.  The hand-off is part of that digest,
-    so the utilization goes with it.  Source: vllm/config/cache.py: CacheConfig.compute_hash.
+    The engine finds a kept KV cache by a digest that leaves out the utilization and variables of other programs.  The
+    hand-off is part of that digest, so that what it measures anew for is in the hand-off.
+    Source: vllm/config/cache.py: CacheConfig.compute_hash; vllm/config/vllm.py: VllmConfig.compute_hash.
     """
     if not remedies:
         return {}
     names = {"remedies": [str(remedy) for remedy in remedies]}
     if Remedy.KV_FROM_MEASUREMENT not in remedies:
         return names
-    return {**names, "gpu_memory_utilization": spec.memory.gpu_memory_utilization}
+    sections = {name: getattr(spec, name).model_dump(mode="json") for name in ("memory", "engine")}
+    return {**names, "measured_for": digest(sections)}

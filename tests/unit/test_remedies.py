@@ -58,7 +58,7 @@ def test_each_switch_is_its_own(remedy: Remedy) -> None:
 
     assert handed(plan)["remedies"] == [remedy]
     assert plan.lowered.env.get(STARTUP_PLAN_VARIABLE) == ("1" if remedy is Remedy.KV_FROM_MEASUREMENT else None)
-    assert plan.resolution.values[f"remedies.{remedy}"].value is True
+    assert plan.to_json()["remedies"] == [remedy]
 
 
 @pytest.mark.parametrize("value", ["auto", False])
@@ -69,7 +69,7 @@ def test_without_one_the_plan_says_nothing_of_them(value: Any) -> None:
     assert plan.lowered == plan_with(engine=extension).lowered
     assert plan.lowered.remedies == ()
     assert sorted(handed(plan)) == ["engine", "format", "managers", "sha256"]
-    assert [path for path in plan.resolution.values if path.startswith("remedies")] == []
+    assert "remedies" not in plan.to_json()
 
 
 def test_a_remedy_alone_makes_auto_take_the_extension() -> None:
@@ -80,15 +80,15 @@ def test_a_remedy_alone_makes_auto_take_the_extension() -> None:
     assert plan_with(Remedy.ONE_CAPTURE_STREAM, **listed).lowered.lowering is Lowering.LEGACY  # nothing for it to do
 
 
-def test_a_kept_kv_cache_is_of_one_utilization() -> None:
-    """The engine's digest leaves the utilization out, so that the hand-off, which is in it, has to hold it."""
-    handed_for = [
-        handed(plan_with(Remedy.KV_FROM_MEASUREMENT, memory={"gpu_memory_utilization": share})) for share in (0.8, 0.9)
-    ]
+def test_a_kept_kv_cache_is_of_one_utilization_and_environment() -> None:
+    """The engine's digest leaves both out, so that the hand-off, which is in it, has to tell them apart."""
+    environment = {"version": "0.33.0", "env": {"NCCL_BUFFSIZE": 4096}}
+    sections: tuple[Json, ...] = ({}, {"memory": {"gpu_memory_utilization": 0.8}}, {"engine": environment})
+    kept = [handed(plan_with(Remedy.KV_FROM_MEASUREMENT, **one)) for one in sections]
 
-    assert [one["gpu_memory_utilization"] for one in handed_for] == [0.8, 0.9]
-    assert handed_for[0]["sha256"] != handed_for[1]["sha256"]
-    assert "gpu_memory_utilization" not in handed(plan_with(Remedy.ONE_CAPTURE_STREAM))
+    assert len({one["measured_for"] for one in kept}) == len({one["sha256"] for one in kept}) == 3
+    assert kept[0] == handed(plan_with(Remedy.KV_FROM_MEASUREMENT, serve={"port": 9000}))
+    assert "measured_for" not in handed(plan_with(Remedy.ONE_CAPTURE_STREAM))
 
 
 @pytest.mark.parametrize(

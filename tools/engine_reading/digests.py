@@ -19,7 +19,8 @@ TARGETS: dict[str, str] = {
     "vllm/config/vllm.py": """VllmConfig._set_cudagraph_sizes VllmConfig.use_v2_model_runner
         VllmConfig._get_v2_model_runner_unsupported_features VllmConfig._get_dbo_unsupported_features
         VllmConfig.uniform_decode_query_len VllmConfig._normalize_piecewise_cudagraph_mode
-        VllmConfig._maybe_enable_breakable_cudagraph""",
+        VllmConfig._maybe_enable_breakable_cudagraph VllmConfig.compute_hash""",
+    "vllm/config/cache.py": "CacheConfig.compute_hash",
     "vllm/config/compilation.py": """CUDAGraphMode CompilationConfig.resolve_cudagraph_mode_and_sizes
         CompilationConfig.set_splitting_ops_for_v1 CompilationConfig.post_init_cudagraph_sizes""",
     f"{_GPU}/cudagraph_utils.py": " ".join(

@@ -177,9 +177,6 @@ def _values(
     if spec.speculative is not None:
         yield "speculative.method", drafting.method
         yield "speculative.num_speculative_tokens", drafting.num_speculative_tokens
-    for name, remedy in spec.remedies:
-        if remedy is True:
-            yield f"remedies.{name}", Resolved(remedy, Origin.SPEC, "set in the spec")
 
 
 def _mode_value(spec: ServingSpec, mode: ModeResolution) -> Resolved[str]:
