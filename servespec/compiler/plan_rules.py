@@ -208,8 +208,8 @@ P125 = Rule(
     "engine facts, Readers of the token list.",
     "vllm/model_executor/warmup/kernel_warmup.py: kernel_warmup",
 )  # fmt: skip
-P126 = Rule(
-    "P126", "remedy-without-effect", Severity.NOTE, "a remedy has nothing to do",
+P128 = Rule(
+    "P128", "remedy-without-effect", Severity.NOTE, "a remedy has nothing to do",
     "The plan captures nothing that it would change. The message says what is missing.",
 )  # fmt: skip
 

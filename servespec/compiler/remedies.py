@@ -50,7 +50,7 @@ def handed_remedies(remedies: Sequence[Remedy], spec: ServingSpec) -> Mapping[st
     """What a hand-off says of them; nothing without any.
 
     The engine finds a kept KV cache by a digest that leaves out the utilization and variables of other programs.  The
-    hand-off is part of that digest, so that what it measures anew for is in the hand-off.
+    hand-off is part of that digest, so that both are in the hand-off.
     Source: vllm/config/cache.py: CacheConfig.compute_hash; vllm/config/vllm.py: VllmConfig.compute_hash.
     """
     if not remedies:

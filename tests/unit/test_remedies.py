@@ -32,7 +32,7 @@ def handed(plan: Plan) -> Json:
 
 
 def idle(plan: Plan) -> list[str]:
-    return [finding.message for finding in plan.diagnostics if finding.code == "P126"]
+    return [finding.message for finding in plan.diagnostics if finding.code == "P128"]
 
 
 def refused(*remedies: Remedy, **sections: Any) -> list[tuple[str, str, str]]:

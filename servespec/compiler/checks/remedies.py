@@ -17,7 +17,7 @@ def _without_effect(subject: Findable) -> Iterator[Diagnostic]:
         because = why_idle(remedy, subject.resolution, subject.asked)
         if because:
             message = f"`remedies.{remedy}` has no effect here: {because}"
-            yield rules.P126.at(subject.key_place("remedies", remedy), message, "delete it")
+            yield rules.P128.at(subject.key_place("remedies", remedy), message, "delete it")
 
 
 def _without_extension(subject: Findable) -> Iterator[Diagnostic]:
