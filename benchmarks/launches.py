@@ -32,6 +32,7 @@ from servespec.runtime.spec_file import read_spec
 
 _SAID = re.compile(
     r"(GPU KV cache size: .*|Available KV cache memory: .*|Graph capturing finished .*|CUDA graph pool memory: .*"
+    r"|Free memory on device .*|Saved startup plan .*|Applying persisted startup plan .*"
     r"|Model loading took .*|Using V2 Model Runner.*|Using \w+ attention backend.*)"
 )
 

@@ -13,12 +13,14 @@ from typing import Any, Final
 from servespec.compiler.engine_homes import section_fields
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.engine_fields import EngineFlag, EngineTable, Form
-from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
+from servespec.compiler.graphs.hand_off import HAND_OFF_KEY, Remedy
 from servespec.compiler.graphs.shape import Shape, union_tokens
 from servespec.schema.spec import OpenSection, ServingSpec
 from servespec.units import Tokens
 
 EXTENSION_CLASS: Final = "servespec.runtime.extension.worker.PlannedGraphs"
+STARTUP_PLAN_VARIABLE: Final = "VLLM_ENABLE_STARTUP_PLAN"
+"""Has each worker keep the size of its KV cache for the next start. Source: vllm/v1/worker/startup_plan.py."""
 
 
 class Lowering(StrEnum):
@@ -42,7 +44,7 @@ class Statistics(StrEnum):
 class Lowered:
     """What starts the engine. ``argv[0]`` is `vllm` or `python`; a launcher puts the real path in its place.
 
-    ``token_list`` is the legacy list that goes with it, None where none is passed.
+    ``token_list`` is the legacy list that goes with it, None where none is passed; ``remedies`` are in force.
     """
 
     lowering: Lowering
@@ -50,6 +52,7 @@ class Lowered:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     token_list: tuple[Tokens, ...] | None
+    remedies: tuple[Remedy, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +61,7 @@ class Launch:
 
     ``program`` are the words up to the model's; ``pinned_backend`` is the attention backend that the plan assumed,
     None where the model hard-wires one. ``hand_off`` is what the extension's workers are handed, None for another
-    lowering.
+    lowering, and ``remedies`` are those in force.
     """
 
     spec: ServingSpec
@@ -73,6 +76,7 @@ class Launch:
     method: str | None
     pinned_backend: str | None
     hand_off: Mapping[str, Any] | None
+    remedies: tuple[Remedy, ...]
 
 
 def lower(launch: Launch, lowering: Lowering, token_list: tuple[Tokens, ...] | None) -> Lowered:
@@ -81,8 +85,9 @@ def lower(launch: Launch, lowering: Lowering, token_list: tuple[Tokens, ...] | N
         lowering=lowering,
         statistics=_statistics(launch.spec),
         argv=(*launch.program, *_arguments(launch, lowering, token_list)),
-        env=dict(sorted(_environment(launch.spec))),
+        env=dict(sorted(_environment(launch))),
         token_list=token_list,
+        remedies=launch.remedies,
     )
 
 
@@ -253,13 +258,16 @@ def _native_fields(launch: Launch) -> dict[str, Any]:
     }
 
 
-def _environment(spec: ServingSpec) -> Iterator[tuple[str, str]]:
+def _environment(launch: Launch) -> Iterator[tuple[str, str]]:
+    spec = launch.spec
     if spec.engine.model_runner != "auto":
         yield "VLLM_USE_V2_MODEL_RUNNER", "1" if spec.engine.model_runner == "v2" else "0"
     if spec.compilation.breakable_cudagraph != "auto":
         yield "VLLM_USE_BREAKABLE_CUDAGRAPH", _number(spec.compilation.breakable_cudagraph)
     if spec.memory.estimate_cudagraph_memory is not None:
         yield "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS", _number(spec.memory.estimate_cudagraph_memory)
+    if Remedy.KV_FROM_MEASUREMENT in launch.remedies:
+        yield STARTUP_PLAN_VARIABLE, "1"
     for name, value in spec.engine.env.items():
         yield name, _number(value) if isinstance(value, bool) else str(value)
 

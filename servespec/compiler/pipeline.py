@@ -20,7 +20,7 @@ from servespec.compiler.facts.devices import Device, is_cpu
 from servespec.compiler.facts.graph_sizes import FULL_CAPTURE_SECONDS, PIECEWISE_CAPTURE_SECONDS
 from servespec.compiler.graphs.coverage import DispatcherOf, coverage_of
 from servespec.compiler.graphs.dispatch import engine_dispatcher, split_dispatcher
-from servespec.compiler.graphs.hand_off import hand_off
+from servespec.compiler.graphs.hand_off import Remedy, hand_off
 from servespec.compiler.graphs.inventory import shapes_of
 from servespec.compiler.graphs.managers import GraphFrame, managers_of
 from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens
@@ -28,6 +28,7 @@ from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_list
 from servespec.compiler.lower import Launch, Lowered, Lowering, legacy_token_list, lower
 from servespec.compiler.plan import GraphPlan, Inputs, Plan
+from servespec.compiler.remedies import handed_remedies, remedies_with_effect
 from servespec.compiler.resolve.graph_request import model_ceiling
 from servespec.compiler.resolve.request import ResolveRequest
 from servespec.compiler.resolve.resolution import Resolution, resolve
@@ -92,7 +93,7 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
         token_list=_resolved_list(resolution, token_list),
         engines_list=_engines_list(resolution).sizes,
     )
-    lowered = lower(_launch(request, resolution, _hand_off(resolution, asked, lowering)), lowering, token_list)
+    lowered = lower(_launch(resolution, asked, lowering), lowering, token_list)
     return Plan(
         servespec_version=__version__,
         resolution=resolution,
@@ -206,8 +207,10 @@ def _chosen_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_lis
 
 
 def _auto_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_list: TokenList) -> Lowering:
-    """None where stock does the same, the legacy list where it says the same, else the extension."""
+    """The extension where a remedy needs it; None where stock does the same, the list where it says the same."""
     frame = resolution.frame
+    if remedies_with_effect(resolution, asked) and can_take_extension(resolution):
+        return Lowering.EXTENSION
     as_written = _engine_shapes(frame, stock_list)
     if _same(frame, as_written, asked):
         return Lowering.LEGACY if resolution.fields.legacy else Lowering.NONE
@@ -259,14 +262,15 @@ def _too_long_arguments(resolution: Resolution, argv: tuple[str, ...]) -> Iterat
             yield plan_rules.R116.at(place, message, "list fewer capture sizes, or write caps instead of lists")
 
 
-def _hand_off(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering) -> dict[str, Any] | None:
-    if lowering is not Lowering.EXTENSION:
-        return None
-    return hand_off(resolution.frame, asked, resolution.engine.facts_version)
+def _hand_off(resolution: Resolution, asked: tuple[Shape, ...], remedies: tuple[Remedy, ...]) -> dict[str, Any]:
+    handed = handed_remedies(remedies, resolution.request.spec)
+    return hand_off(resolution.frame, asked, resolution.engine.facts_version, handed)
 
 
-def _launch(request: CompileRequest, resolution: Resolution, handed: Mapping[str, Any] | None) -> Launch:
-    spec, drafting = request.spec, resolution.drafting
+def _launch(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering) -> Launch:
+    request, drafting = resolution.request, resolution.drafting
+    spec, extends = request.spec, lowering is Lowering.EXTENSION
+    remedies = remedies_with_effect(resolution, asked) if extends else ()
     frame = resolution.frame
     fields = resolution.fields
     return Launch(
@@ -283,7 +287,8 @@ def _launch(request: CompileRequest, resolution: Resolution, handed: Mapping[str
         num_speculative_tokens=drafting.num_speculative_tokens.value if spec.speculative else None,
         method=drafting.method.value,
         pinned_backend=_pinned_backend(resolution),
-        hand_off=handed,
+        hand_off=_hand_off(resolution, asked, remedies) if extends else None,
+        remedies=remedies,
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.coverage import Coverage, DecodeRange, MixedStep, PrefillRange
+from servespec.compiler.graphs.hand_off import Remedy
 from servespec.compiler.graphs.managers import GraphFrame
 from servespec.compiler.graphs.shape import Routine, Row, Runner, Shape, rows_of, union_tokens
 from servespec.compiler.lower import Lowered, Lowering
@@ -97,6 +98,8 @@ class Plan:
             "complete": self.complete,
             "launch": {"argv": list(self.lowered.argv), "env": dict(self.lowered.env)},
         }
+        if self.lowered.remedies:
+            document["remedies"] = [str(remedy) for remedy in self.lowered.remedies]
         if self.stock is not None:
             document["stock"] = _graphs_json(self.stock, frame, resolution)
         return document
@@ -364,6 +367,7 @@ PLAN_SCHEMA: dict[str, Any] = {
                 "env": {"type": "object", "additionalProperties": _TEXT},
             },
         },
+        "remedies": {"type": "array", "items": {"enum": [str(remedy) for remedy in Remedy]}},
         "stock": {
             "type": "object",
             "required": list(_GRAPHS_PROPERTIES),

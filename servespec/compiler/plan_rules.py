@@ -76,7 +76,8 @@ R115 = Rule(
 R116 = Rule(
     "R116", "lowering-impossible", Severity.ERROR, "the engine cannot be started with this lowering",
     "`native` needs an engine that has the five fields, `extension` one with the worker extension hook. The graphs or "
-    "the token list travel in one argument of the command line, which has a greatest length.",
+    "the token list travel in one argument of the command line, which has a greatest length. Remedies work inside the "
+    "engine's workers, where `extension` alone comes.",
 )  # fmt: skip
 
 R117 = Rule(
@@ -206,6 +207,10 @@ P125 = Rule(
     "Before capture the engine compiles, tunes or plans for entries of the list. Which reader follows how is in the "
     "engine facts, Readers of the token list.",
     "vllm/model_executor/warmup/kernel_warmup.py: kernel_warmup",
+)  # fmt: skip
+P128 = Rule(
+    "P128", "remedy-without-effect", Severity.NOTE, "a remedy has nothing to do",
+    "The plan captures nothing that it would change. The message says what is missing.",
 )  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -5,7 +5,10 @@ from collections.abc import Iterator
 from servespec.compiler import plan_rules
 from servespec.compiler.engine_settings import SettingsCheck, settings_findings, unclassified
 from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.compiler.graphs.hand_off import Remedy
+from servespec.compiler.lower import STARTUP_PLAN_VARIABLE
 from servespec.diagnostics import Diagnostic
+from servespec.schema import spec_rules
 from servespec.schema.capture_rules import capture_findings
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
@@ -24,17 +27,26 @@ def spec_findings(
         *settings_findings(settings),
         *_incomplete(settings),
         *_not_available(spec, source),
+        *_given_twice(spec, source),
     )
 
 
 def _not_available(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
     """Fields of the format whose work is not there yet."""
-    asked = [("remedies", name) for name, value in spec.remedies if value is True]
+    asked = [("remedies", name) for name, value in spec.remedies if value is True and name not in set(Remedy)]
     if spec.memory.max_cudagraph_memory is not None:
         asked.append(("memory", "max_cudagraph_memory"))
     for path in asked:
         message = f"`{'.'.join(path)}` has no effect yet"
         yield plan_rules.R117.at(source.place_of_key(path), message, "delete it")
+
+
+def _given_twice(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
+    """A variable of the engine's that a remedy sets."""
+    if spec.remedies.kv_from_measurement is True and STARTUP_PLAN_VARIABLE in spec.engine.env:
+        place = source.place_of_key(("engine", "env", STARTUP_PLAN_VARIABLE))
+        message = f"`{STARTUP_PLAN_VARIABLE}` is set by `remedies.kv_from_measurement`"
+        yield spec_rules.S212.at(place, message, "delete one of the two")
 
 
 def _incomplete(settings: SettingsCheck) -> Iterator[Diagnostic]:

@@ -41,6 +41,8 @@ def _verdict(plan: Json) -> Iterator[str]:
     seconds = plan["capture_seconds_estimate"]
     yield _line("graphs", f"{total}, about {seconds:.0f} s to capture the target's (estimate)")
     yield from _stock_verdict(plan)
+    if "remedies" in plan:
+        yield _line("remedies", ", ".join(plan["remedies"]))
 
 
 _SHORT = {"step0_uniform": "step 0", "later_steps": "later", "block": "block"}

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
-from servespec.compiler.graphs.hand_off import manager_class
+from servespec.compiler.graphs.hand_off import Remedy, manager_class
 from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of, own_shapes
 from servespec.compiler.graphs.shape import Row, Runner, Shape
 from servespec.compiler.plan import Plan
@@ -143,8 +143,14 @@ def _held(
 
 def _differences(plan: Plan, rank: Rank, report: Json, path: Path) -> Iterator[Diagnostic]:
     drafts = _is_of_last_stage(plan, rank)
-    for message in differences(plan.resolution.frame, plan.graphs.shapes, report, drafts=drafts):
+    of_graphs = differences(plan.resolution.frame, plan.graphs.shapes, report, drafts=drafts)
+    for message in (*of_graphs, *_remedy_differences(plan.lowered.remedies, report.get("remedies", {}))):
         yield CAPTURE_DIFFERS.at(Place(str(path)), message, _HELP)
+
+
+def _remedy_differences(planned: Sequence[Remedy], in_force: Json) -> Iterator[str]:
+    for name in sorted(set(planned) ^ in_force.keys()):
+        yield f"the remedy `{name}` {'is in force, and was not planned' if name in in_force else 'is not in force'}"
 
 
 def _is_of_last_stage(plan: Plan, rank: Rank) -> bool:

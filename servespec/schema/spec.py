@@ -173,18 +173,22 @@ class LoraSection(OpenSection):
 
 
 class RemediesSection(Section):
-    """Memory that captures need not hold. `auto`: on where a measurement exists for this architecture, else off."""
+    """Memory that captures need not hold, under the worker extension. `auto`: on where a measurement exists for this
+    architecture, else off; none exists yet."""
 
     weak_aux_outputs: Remedy = "auto"
-    """Release auxiliary hidden states that breakable piecewise captures keep alive."""
+    """Release auxiliary hidden states that breakable piecewise captures keep alive. Source:
+    vllm/compilation/breakable_cudagraph.py."""
     one_capture_stream: Remedy = "auto"
-    """Capture target and drafter on one stream, so that the drafter reuses the target's free blocks."""
+    """Capture target and drafter on one stream, so that the drafter reuses the target's free blocks. Source:
+    vllm/v1/worker/gpu/cudagraph_utils.py."""
     stepwise_draft_logits: Remedy = "auto"
     """Compute DSpark's draft logits step by step."""
     indexer_row_chunks: Remedy = "auto"
     """Compute sparse-indexer logits in row chunks."""
     kv_from_measurement: Remedy = "auto"
-    """Pin the KV cache from memory measured over the whole initialisation."""
+    """Size the KV cache from memory that an earlier start measured over its whole initialisation. Source:
+    vllm/v1/worker/startup_plan.py."""
 
 
 CaptureSizes = Annotated[tuple[PositiveCount, ...], Strict(False)]

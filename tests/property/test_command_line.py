@@ -154,6 +154,7 @@ def lowered(data: Mapping[str, Any]) -> tuple[str, ...]:
         method=speculative.method if speculative else None,
         pinned_backend=None,
         hand_off=None,
+        remedies=(),
     )
     token_list = None if sizes is None else tuple(map(Tokens, sizes))
     return lower(launch, Lowering.LEGACY, token_list).argv

@@ -22,9 +22,9 @@ from tests.strategies import EXTENSION
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
 
-def handed() -> Json:
+def handed(**sections: Any) -> Json:
     """What the launch line of a plan hands to the workers."""
-    argv = compiled(spec_of("qwen3-8b", "h200", engine=EXTENSION)).lowered.argv
+    argv = compiled(spec_of("qwen3-8b", "h200", engine=EXTENSION, **sections)).lowered.argv
     config: Json = json.loads(argv[argv.index("--additional-config") + 1])
     return config
 
@@ -175,6 +175,25 @@ def test_a_report_is_left_after_the_real_capture_alone(worker: SimpleNamespace, 
     assert report["sha256"] == worker.vllm_config.additional_config[HAND_OFF_KEY]["sha256"]
     assert report["graph_bytes"] == 1 << 20
     assert report["split_rule_tokens"] == [max(tokens for tokens, *_ in planned_full(worker))]
+
+
+@needs_engine
+@pytest.mark.parametrize("asked", [False, True])
+def test_remedies_are_applied_and_reported(
+    worker: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: bool
+) -> None:
+    own: Json = {"maybe_apply_startup_plan": print, "maybe_save_startup_plan": print}
+    gpu_worker = SimpleNamespace(**own)
+    monkeypatch.setitem(sys.modules, "vllm.v1.worker", ModuleType("vllm.v1.worker"))
+    monkeypatch.setattr(sys.modules["vllm.v1.worker"], "gpu_worker", gpu_worker, raising=False)
+    worker.vllm_config.additional_config = handed(remedies={"kv_from_measurement": asked})
+
+    PlannedGraphs.init_worker_extension(worker)
+    worker.model_runner.capture_model()
+
+    report = json.loads((tmp_path / "captured-1-0.json").read_text())
+    assert report["remedies"] == ({"kv_from_measurement": 0} if asked else {})
+    assert (vars(gpu_worker) == own) is not asked
 
 
 def planned_full(worker: SimpleNamespace) -> list[list[int]]:

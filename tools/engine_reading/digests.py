@@ -19,7 +19,8 @@ TARGETS: dict[str, str] = {
     "vllm/config/vllm.py": """VllmConfig._set_cudagraph_sizes VllmConfig.use_v2_model_runner
         VllmConfig._get_v2_model_runner_unsupported_features VllmConfig._get_dbo_unsupported_features
         VllmConfig.uniform_decode_query_len VllmConfig._normalize_piecewise_cudagraph_mode
-        VllmConfig._maybe_enable_breakable_cudagraph""",
+        VllmConfig._maybe_enable_breakable_cudagraph VllmConfig.compute_hash""",
+    "vllm/config/cache.py": "CacheConfig.compute_hash",
     "vllm/config/compilation.py": """CUDAGraphMode CompilationConfig.resolve_cudagraph_mode_and_sizes
         CompilationConfig.set_splitting_ops_for_v1 CompilationConfig.post_init_cudagraph_sizes""",
     f"{_GPU}/cudagraph_utils.py": " ".join(
@@ -32,6 +33,16 @@ TARGETS: dict[str, str] = {
     "vllm/engine/arg_utils.py": """EngineArgs.get_batch_defaults
         EngineArgs._set_default_max_num_seqs_and_batched_tokens_args""",
     "vllm/compilation/cuda_graph.py": "CUDAGraphStat",
+    # What remedies replace, and what makes it safe.
+    "vllm/compilation/breakable_cudagraph.py": """BreakableCUDAGraphWrapper._capture BreakableCUDAGraphWrapper._replay
+        BreakableCUDAGraphWrapper.__call__""",
+    "vllm/utils/torch_utils.py": "weak_ref_tensor weak_ref_tensors",
+    "vllm/distributed/parallel_state.py": "graph_capture GraphCaptureContext GroupCoordinator.graph_capture",
+    "vllm/v1/worker/startup_plan.py": """compute_plan_fingerprint _load_plan _applicable_kv_cache_memory_bytes
+        maybe_apply_startup_plan maybe_save_startup_plan""",
+    "vllm/utils/mem_utils.py": "MemorySnapshot memory_profiling",
+    f"{_GPU}/spec_decode/eagle/eagle3_utils.py": "requires_aux_hidden_states",
+    f"{_GPU}/spec_decode/extract_hidden_states.py": "ExtractHiddenStatesSpeculator.propose",
     "vllm/v1/metrics/loggers.py": "load_stat_logger_plugin_factories StatLoggerManager.record",
     "vllm/v1/worker/utils.py": "get_uniform_decode_token_count",
     "vllm/v1/attention/backends/flash_attn.py": """FlashAttentionMetadataBuilder.__init__
@@ -40,14 +51,16 @@ TARGETS: dict[str, str] = {
         FlashAttnMLAMetadataBuilder._build_decode""",
     # What a replay drives, and what it stands in for.
     "vllm/v1/core/sched/output.py": "SchedulerOutput NewRequestData CachedRequestData",
-    "vllm/v1/worker/gpu_worker.py": "Worker.compile_or_warm_up_model Worker.execute_model Worker.sample_tokens",
+    "vllm/v1/worker/gpu_worker.py": """Worker.determine_available_memory Worker.compile_or_warm_up_model
+        Worker.execute_model Worker.sample_tokens""",
     f"{_GPU}/warmup.py": "_warmup_block_counter _reserved_block_count",
     f"{_GPU}/model_states/default.py": "DefaultModelState.prepare_attn",
     f"{_GPU}/model_runner.py": " ".join([f"GPUModelRunner.{name}" for name in _RUNNER.split()] + ["ExecuteModelState"]),
     f"{_GPU}/spec_decode/target_dependent_ar/speculator.py": """TargetDependentARSpeculator.propose
         TargetDependentARSpeculator._prefill TargetDependentARSpeculator._generate_draft
         TargetDependentARSpeculator._generate_fused_drafts""",
-    f"{_GPU}/spec_decode/dflash/speculator.py": "DFlashSpeculator.propose DFlashSpeculator._generate_draft",
+    f"{_GPU}/spec_decode/dflash/speculator.py": """DFlashSpeculator.propose DFlashSpeculator._generate_draft
+        DFlashSpeculator._prepare_graph_replay DFlashSpeculator._store_hidden_states""",
     f"{_GPU}/spec_decode/multi_module_mtp/speculator.py": """MultiModuleMTPSpeculator.propose
         MultiModuleMTPSpeculator._generate_drafts""",
 }

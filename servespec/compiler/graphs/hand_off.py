@@ -9,6 +9,8 @@ vllm/v1/worker/gpu/spec_decode/.
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -27,16 +29,31 @@ DRAFTER_CLASSES: Final[Mapping[DrafterKind, str]] = {
 }
 
 
-def hand_off(frame: GraphFrame, shapes: Iterable[Shape], facts_version: str) -> dict[str, Any]:
+class Remedy(StrEnum):
+    """What the workers change of the engine beside its graphs, by the name of its switch under `remedies`."""
+
+    WEAK_AUX_OUTPUTS = "weak_aux_outputs"
+    ONE_CAPTURE_STREAM = "one_capture_stream"
+    KV_FROM_MEASUREMENT = "kv_from_measurement"
+
+
+def hand_off(
+    frame: GraphFrame,
+    shapes: Iterable[Shape],
+    facts_version: str,
+    remedies: Mapping[str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
     """The hand-off of a plan for the engine whose facts are those of ``facts_version``.
 
     ``full`` entries are [tokens, requests, query length or null, longest query or null]; ``piecewise`` ones tokens.
+    ``remedies`` are entries of its own; a hand-off without any has none of them.
     """
     every = tuple(shapes)
     content = {
         "format": FORMAT,
         "engine": facts_version,
         "managers": [_entry(frame, manager, every) for manager in managers_of(frame)],
+        **remedies,
     }
     return {**content, "sha256": digest(content)}
 

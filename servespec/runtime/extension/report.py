@@ -27,11 +27,11 @@ def left_name(data_parallel_rank: int, rank: int) -> str:
     return f"left-{data_parallel_rank}-{rank}.json"
 
 
-def write_report(worker: Any, sha256: str, seconds: float, graph_bytes: int) -> None:
-    """Leaves this worker's report of what it captured."""
+def write_report(worker: Any, sha256: str, seconds: float, graph_bytes: int, remedies: Mapping[str, int]) -> None:
+    """Leaves this worker's report of what it captured, and of how often each remedy in force did its work."""
     took = {"sha256": sha256, "capture_seconds": round(seconds, 3), "graph_bytes": graph_bytes}
     rule = {"split_rule_tokens": split_rule_tokens(worker.model_runner)}
-    leave(worker, report_name, {**took, **rule, **entries_of(worker.model_runner)})
+    leave(worker, report_name, {**took, **rule, "remedies": remedies, **entries_of(worker.model_runner)})
 
 
 def write_left(worker: Any) -> None:

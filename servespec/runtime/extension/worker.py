@@ -13,6 +13,7 @@ from typing import Any
 from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, digest
 from servespec.runtime.extension.failure import record_failures
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
+from servespec.runtime.extension.remedies import Counts, apply_remedies
 from servespec.runtime.extension.replay import replay_after_warm_up
 from servespec.runtime.extension.report import write_left, write_report
 from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
@@ -32,7 +33,7 @@ class PlannedGraphs:
         _check_other_ranks(given["sha256"])
         install(given["managers"], _engine_types())
         bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
-        _report_after_capture(worker, given["sha256"])
+        _report_after_capture(worker, given["sha256"], apply_remedies(given.get("remedies", ())))
         replay_after_warm_up(worker, given["sha256"])
         record_failures(worker)
 
@@ -86,7 +87,7 @@ def _engine_types() -> EngineTypes:
     return EngineTypes(manager=CudaGraphManager, descriptor=BatchExecutionDescriptor, mode=CUDAGraphMode)
 
 
-def _report_after_capture(worker: Any, sha256: str) -> None:
+def _report_after_capture(worker: Any, sha256: str, remedies: Counts) -> None:
     """Profiling captures a few graphs and drops them; the report is of those that stay."""
     runner = worker.model_runner
     capture = runner.capture_model
@@ -98,7 +99,7 @@ def _report_after_capture(worker: Any, sha256: str) -> None:
         began = time.perf_counter()
         graph_bytes: int = capture(profile_only=profile_only)
         if not profile_only:
-            write_report(worker, sha256, time.perf_counter() - began, graph_bytes)
+            write_report(worker, sha256, time.perf_counter() - began, graph_bytes, remedies)
             # A size that was not planned is to fail loudly, not to be captured while requests wait.
             set_cudagraph_capturing_enabled(False)
         return graph_bytes

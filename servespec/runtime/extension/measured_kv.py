@@ -1,0 +1,57 @@
+"""The size of the KV cache that fits beside everything else, measured once a worker has started.
+
+What the engine would keep for its next start holds its graphs twice, as it estimated and as it measured them, and no
+buffer that is made after its profile run.  Source: vllm/v1/worker/gpu_worker.py: Worker.compile_or_warm_up_model.
+"""
+
+from typing import Any, Final
+
+_MARGIN_BYTES: Final = 150 * (1 << 20)
+"""Left free as the engine leaves it in what it suggests: no two starts fragment memory alike."""
+
+
+def measured_kv_bytes(worker: Any) -> int:
+    """The utilization's memory, less what all but the KV cache holds now and less the widest peak above that.
+
+    To be asked after capture, with nothing else on the worker's device.
+    """
+    import torch
+    from vllm.utils.mem_utils import MemorySnapshot
+
+    torch.accelerator.synchronize()
+    torch.accelerator.empty_cache()
+    now = MemorySnapshot(device=worker.init_snapshot.device_)
+    held_bytes = worker.init_snapshot.free_memory - now.free_memory - _kv_bytes(worker)
+    peak_bytes = max(_profiled_peak_bytes(worker), now.torch_peak - now.torch_allocated)
+    return int(worker.requested_memory - held_bytes - peak_bytes - _MARGIN_BYTES)
+
+
+def agree_on_kept_kv(worker: Any) -> bool:
+    """Whether every rank takes its KV cache from an earlier start; where one does not, none does.
+
+    A rank that takes it captures no graph for an estimate, which the others would wait for without end.
+    """
+    import torch
+    from vllm.distributed.parallel_state import get_world_group
+
+    group = get_world_group()
+    found = [worker.cache_config.kv_cache_memory_bytes is not None] * group.world_size
+    if group.world_size > 1:
+        torch.distributed.all_gather_object(found, found[0], group=group.cpu_group)
+    if not all(found):
+        worker.cache_config.kv_cache_memory_bytes = None
+    return all(found)
+
+
+def _kv_bytes(worker: Any) -> int:
+    """Every tensor of the configuration names the one allocation that all of them are views of."""
+    tensors = worker.model_runner.kv_cache_config.kv_cache_tensors
+    return max((tensor.size for tensor in tensors if not tensor.host_resident), default=0)
+
+
+def _profiled_peak_bytes(worker: Any) -> int:
+    """The engine adds its estimate of the graphs to the peak where it was told to reserve them."""
+    from vllm import envs
+
+    reserved = worker.cudagraph_memory_estimate if envs.VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS else 0
+    return int(worker.peak_activation_memory - reserved)
