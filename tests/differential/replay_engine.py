@@ -37,7 +37,8 @@ def main() -> None:
     pretend_to_be_built_for_the_cpu()
     worker = engine_in(Path(sys.argv[1]))
     stand_ins = StandIns(worker)
-    json.dump({name: stand_ins.replayed(name) for name in scenarios}, stdout)
+    answers = {"timed": stand_ins.timed}
+    json.dump({name: answers.get(name, stand_ins.replayed)(name) for name in scenarios}, stdout)
 
 
 def pretend_to_be_built_for_the_cpu() -> None:
@@ -158,6 +159,20 @@ class StandIns:
         with self._noise() if scenario == "noisy" else self._fault() if scenario == "fault" else mock.MagicMock():
             replay(self.worker, result, lambda one: written.append(len(one.batches)))
         assert written == sorted(written), written
+        assert not [name for name in self.worker.model_runner.req_states.req_id_to_index if "_servespec_" in name]
+        return result.to_json()
+
+    def timed(self, _scenario: str) -> Any:
+        from servespec.runtime.extension.step_times import StepTimes, time_steps
+        from servespec.runtime.extension.step_times_batches import Wanted
+
+        self.scenario, written = "as captured", []
+        managers = [self.worker.model_runner.cudagraph_manager]
+        before = [dict(manager._candidates) for manager in managers]
+        result = StepTimes(sha256="given", wanted=Wanted(requests=None, tokens=None, repeats=3))
+        time_steps(self.worker, result, lambda one: written.append(len(one.batches)))
+        assert written == sorted(written), written
+        assert [manager._candidates for manager in managers] == before
         assert not [name for name in self.worker.model_runner.req_states.req_id_to_index if "_servespec_" in name]
         return result.to_json()
 

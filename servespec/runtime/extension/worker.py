@@ -16,6 +16,7 @@ from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, 
 from servespec.runtime.extension.replay import replay_after_warm_up
 from servespec.runtime.extension.report import write_left, write_report
 from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
+from servespec.runtime.extension.step_times import time_after_warm_up
 
 
 class PlannedGraphs:
@@ -34,6 +35,7 @@ class PlannedGraphs:
         bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
         _report_after_capture(worker, given["sha256"])
         replay_after_warm_up(worker, given["sha256"])
+        time_after_warm_up(worker, given["sha256"])
         record_failures(worker)
 
     @staticmethod
