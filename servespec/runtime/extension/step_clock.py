@@ -50,16 +50,16 @@ class StepClock:
         return StepSeconds(*(self._between(one, other) for one, other in pairwise(marks)))
 
     def _wait(self) -> None:
-        import torch
-
         if self.on_gpu:
+            import torch
+
             torch.accelerator.synchronize()
 
     def _mark(self) -> Any:
-        import torch
-
         if not self.on_gpu:
             return time.perf_counter()
+        import torch
+
         event = torch.cuda.Event(enable_timing=True)
         event.record()
         return event
