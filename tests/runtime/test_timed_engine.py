@@ -1,7 +1,7 @@
 """What narrows an engine's choice of graphs, the clock of a step, and the order of turns."""
 
+import itertools
 import sys
-import time
 from dataclasses import dataclass
 from enum import Enum
 from types import ModuleType, SimpleNamespace
@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from servespec.runtime.extension import step_clock as step_clock_module
 from servespec.runtime.extension.graph_choice import CHOICES, GraphChoice, noted
 from servespec.runtime.extension.step_clock import StepClock, step_clock
 from servespec.runtime.extension.step_requests import Request, resumed
@@ -87,29 +88,36 @@ def test_what_is_chosen_is_noted_meanwhile_alone(monkeypatch: pytest.MonkeyPatch
 # The clock
 
 
+@pytest.fixture
+def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the first two readings lies one second, between the next two seconds, then four, and so on."""
+    readings = (2.0**count for count in itertools.count())
+    monkeypatch.setattr(step_clock_module.time, "perf_counter", lambda: next(readings))
+
+
+@pytest.mark.usefixtures("ticks")
 def test_a_step_is_told_in_parts() -> None:
     clock = StepClock(on_gpu=False)
 
     clock.start()
-    time.sleep(0.002)
     clock.target_done()
-    time.sleep(0.004)
     clock.drafter_starts()
-    time.sleep(0.008)
-    step = clock.stop()
 
-    assert 0.002 <= step.target_seconds < step.sampling_seconds < step.drafter_seconds
+    assert clock.stop() == (1.0, 2.0, 4.0)
 
 
-def test_a_step_without_a_drafter_has_no_time_of_one() -> None:
+@pytest.mark.usefixtures("ticks")
+def test_a_step_without_a_drafter_has_no_time_of_one_even_after_one_that_had() -> None:
     clock = StepClock(on_gpu=False)
-    for _ in range(2):
-        clock.start()
-        clock.target_done()
-        step = clock.stop()
+    clock.start()
+    clock.target_done()
+    clock.drafter_starts()
+    clock.stop()
 
-    assert step.drafter_seconds == 0.0
-    assert step.target_seconds > 0
+    clock.start()
+    clock.target_done()
+
+    assert clock.stop() == (16.0, 32.0, 0.0)
 
 
 def test_on_a_gpu_the_marks_are_events_and_the_host_waits_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
