@@ -142,10 +142,10 @@ def _slower(place: Place, sizes: Iterable[Json]) -> Iterator[Diagnostic]:
 
 
 _CAPTURE_LESS: Final = {
-    "decode": "lower `capture.max_decode_cudagraph_capture_requests`, or leave the size out of "
-    "`capture.decode_cudagraph_capture_request_sizes`",
-    "mixed": "lower `capture.max_prefill_cudagraph_capture_tokens`, or leave the size out of "
-    "`capture.prefill_cudagraph_capture_token_sizes`",
+    "decode": "lower `compilation.max_decode_cudagraph_capture_requests`, or leave the size out of "
+    "`compilation.decode_cudagraph_capture_request_sizes`",
+    "mixed": "lower `compilation.max_prefill_cudagraph_capture_tokens`, or leave the size out of "
+    "`compilation.prefill_cudagraph_capture_token_sizes`",
 }
 
 

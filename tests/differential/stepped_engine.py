@@ -176,7 +176,7 @@ class StandIns:
 
         runner, written = self.worker.model_runner, list[int]()
         before = [manager._candidates for manager in managers_of_runner(runner)]
-        result = StepTimes(sha256="given", wanted=Wanted(requests=(1, 2, 3), tokens=None, repeats=3))
+        result = StepTimes(sha256="given", wanted=Wanted(requests=(1, 2, 3), tokens=(2, 12, 20), repeats=3))
         time_steps(self.worker, result, lambda one: written.append(len(one.batches)))
         assert written == sorted(written), written
         assert [id(manager._candidates) for manager in managers_of_runner(runner)] == list(map(id, before))

@@ -1,6 +1,7 @@
 """From the workers' step times to findings, a document and text."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import SpecError
+from servespec.render.explanation import explanation
 from servespec.render.step_times_text import step_times_text
 from servespec.runtime import measured_launch
 from servespec.runtime.extension.step_times_batches import Wanted
@@ -109,6 +111,18 @@ def test_a_served_graph_that_is_slower_is_a_warning_with_its_interval(tmp_path: 
         " (0.500 to 0.500)"
     )
     assert documented(plan, tmp_path)["sizes"][1]["modes"][0]["verdict"] == "does_not_pay"
+
+
+@pytest.mark.parametrize("slower", [mixed(), batch_of([mode_of("FULL", 20), mode_of("NONE", 16)])])
+def test_the_fields_to_change_are_fields_of_a_spec(tmp_path: Path, slower: Json) -> None:
+    plan = plan_of()
+    left(tmp_path, result_of(slower))
+
+    (finding,) = findings_of(plan, tmp_path)
+
+    fields = re.findall("`([^`]+)`", finding.help)
+    assert len(fields) == 2
+    assert all(explanation(field).found for field in fields)
 
 
 def test_a_mode_that_is_never_served_is_no_warning(tmp_path: Path) -> None:

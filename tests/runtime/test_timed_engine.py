@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from servespec.runtime.extension import step_clock as step_clock_module
+from servespec.runtime.extension.captured_shapes import CapturedShape
 from servespec.runtime.extension.graph_choice import CHOICES, GraphChoice, noted
 from servespec.runtime.extension.step_clock import StepClock, step_clock
 from servespec.runtime.extension.step_requests import Request, resumed
-from servespec.runtime.extension.timed_engine import TimedMode, rotated
+from servespec.runtime.extension.timed_engine import TimedMode, distinct_modes, rotated
 
 
 class Mode(Enum):
@@ -167,7 +168,38 @@ def test_the_drafter_tells_the_clock_when_it_starts() -> None:
         assert clock.on_gpu
 
 
-# Turns and requests
+# Modes, turns and requests
+
+
+def target(mode: str, tokens: int = 8) -> CapturedShape:
+    return CapturedShape("ModelCudaGraphManager", 4, mode, tokens, 0, 0, 0, 0, 1, 0)
+
+
+def drafter(mode: str) -> CapturedShape:
+    return CapturedShape("SpeculatorCudaGraphManager", 1, mode, 2, 0, 0, 0, 0, 1, 0)
+
+
+def modes_for(*targets: str) -> list[tuple[str, int, list[str]]]:
+    """Each mode with how many modes of graphs are allowed in it, where the target chooses so in turn."""
+    steps = [[target(mode), target(mode), drafter(mode), drafter(mode)] for mode in targets]
+    found = distinct_modes(dict(zip(CHOICES, steps, strict=True)))
+    return [(one.mode, len(one.allowed), [shape.mode for shape in one.drafter]) for one in found]
+
+
+def test_a_mode_is_what_the_target_runs_in() -> None:
+    assert modes_for("FULL", "PIECEWISE", "NONE") == [
+        ("FULL", 2, ["FULL"]), ("PIECEWISE", 1, ["PIECEWISE"]), ("NONE", 0, ["NONE"]),
+    ]  # fmt: skip
+
+
+def test_the_engines_own_choice_stands_for_a_mode_that_comes_twice() -> None:
+    assert [mode for mode, *_ in modes_for("PIECEWISE", "PIECEWISE", "NONE")] == ["PIECEWISE", "NONE"]
+    assert modes_for("PIECEWISE", "PIECEWISE", "NONE")[0][1] == 2
+
+
+def test_eager_is_without_graphs_of_the_drafter_too() -> None:
+    assert [(mode, allowed) for mode, allowed, _ in modes_for("FULL", "NONE", "NONE")] == [("FULL", 2), ("NONE", 0)]
+    assert [(mode, allowed) for mode, allowed, _ in modes_for("NONE", "NONE", "NONE")] == [("NONE", 0)]
 
 
 def test_another_mode_is_first_in_each_turn() -> None:

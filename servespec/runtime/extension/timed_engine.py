@@ -4,12 +4,11 @@ Every run of a batch starts from the same KV lengths: its prompts stay in the KV
 them.  What comes before the timed steps runs without graphs.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from servespec.compiler.graphs.hand_off import TARGET_CLASS
 from servespec.runtime.extension.captured_shapes import CapturedShape
 from servespec.runtime.extension.graph_choice import CHOICES, NONE, GraphChoice, noted
 from servespec.runtime.extension.step_batches import Batch
@@ -67,7 +66,7 @@ class TimedEngine(StepEngine):
         with self.choice.only(_NO_GRAPHS):
             self.prefill(decoding, batch.next_drafts)
             self.finish([request.name for request in decoding])
-        modes = tuple(self._modes(batch, decoding))
+        modes = tuple(distinct_modes({allowed: self._chosen(batch, decoding, allowed) for allowed in CHOICES}))
         if len(modes) == 1:
             return ()
         for number in range(repeats):
@@ -75,18 +74,11 @@ class TimedEngine(StepEngine):
                 mode.repeats.append(self._run(batch, decoding, mode.allowed))
         return modes
 
-    def _modes(self, batch: Batch, decoding: Sequence[Request]) -> Iterator[TimedMode]:
-        """Those that differ for the target, the engine's own choice first."""
-        known = set[str]()
-        for allowed in CHOICES:
-            seen: list[CapturedShape] = []
-            self._run(batch, decoding, allowed, noted(seen))
-            target = [shape for shape in seen if shape.manager == TARGET_CLASS][-1]
-            if target.mode not in known:
-                known.add(target.mode)
-                drafter = tuple(dict.fromkeys(shape for shape in seen if not shape.is_target))
-                yield TimedMode(mode=target.mode, allowed=allowed, padded_tokens=target.tokens, drafter=drafter)
-        assert NONE in known
+    def _chosen(self, batch: Batch, decoding: Sequence[Request], allowed: frozenset[str]) -> list[CapturedShape]:
+        """What the engine's managers choose among what is allowed."""
+        seen: list[CapturedShape] = []
+        self._run(batch, decoding, allowed, noted(seen))
+        return seen
 
     def _run(
         self,
@@ -126,6 +118,17 @@ class TimedEngine(StepEngine):
         seconds = self.clock.stop()
         self.take(sampled, output, requests)
         return seconds
+
+
+def distinct_modes(chosen: Mapping[frozenset[str], Sequence[CapturedShape]]) -> Iterator[TimedMode]:
+    """Those that differ for the target, the engine's own choice first; eager is where no graph at all is allowed."""
+    known = set[str]()
+    for allowed, shapes in chosen.items():
+        target = [shape for shape in shapes if shape.is_target][-1]
+        if target.mode not in known and (target.mode != NONE or not allowed):
+            known.add(target.mode)
+            drafter = tuple(dict.fromkeys(shape for shape in shapes if not shape.is_target))
+            yield TimedMode(mode=target.mode, allowed=allowed, padded_tokens=target.tokens, drafter=drafter)
 
 
 def rotated(modes: Sequence[TimedMode], number: int) -> tuple[TimedMode, ...]:
