@@ -57,7 +57,7 @@ class TimedEngine(StepEngine):
     clock: StepClock
 
     def times(self, batch: Batch, repeats: int) -> tuple[TimedMode, ...]:
-        """Each mode once unmeasured, then all in turns, another first in each turn; none where there is no graph.
+        """Each mode twice unmeasured, then all in turns, another first in each turn; none where there is no graph.
 
         Raises TooFewBlocksError where the KV cache does not hold the batch.
         """
@@ -69,6 +69,8 @@ class TimedEngine(StepEngine):
         modes = tuple(distinct_modes({allowed: self._chosen(batch, decoding, allowed) for allowed in CHOICES}))
         if len(modes) == 1:
             return ()
+        for mode in modes:
+            self._run(batch, decoding, mode.allowed)
         for number in range(repeats):
             for mode in rotated(modes, number):
                 mode.repeats.append(self._run(batch, decoding, mode.allowed))
