@@ -30,7 +30,7 @@ app = typer.Typer(
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_OUR_FAULT = 1, 2, 4, 5, 70
 LAUNCH_FAILED_CODES = frozenset({"L030", "L031"})
-UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "L027"})
+UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "L027", "L032"})
 
 
 class FindingsFormat(StrEnum):
@@ -55,6 +55,7 @@ class SchemaName(StrEnum):
     record = "record"
     verification = "verification"
     bench = "bench"
+    steps = "steps"
 
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A spec file, or - for standard input.")]
@@ -298,6 +299,49 @@ def verify(
 
 
 @app.command()
+def steps(
+    spec: Spec,
+    requests: Annotated[
+        str, typer.Option(metavar="N,...|auto", help="Decoding requests of a step; auto: sizes that are captured.")
+    ] = "auto",
+    tokens: Annotated[
+        str, typer.Option(metavar="N,...|auto", help="Tokens of a step with prompts; auto: sizes that are captured.")
+    ] = "auto",
+    repeats: Annotated[int, typer.Option(help="Runs of each size in each mode, in turns.")] = 15,
+    format: Annotated[PlanFormat, typer.Option(help="How the result is printed.")] = PlanFormat.text,  # noqa: A002
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
+    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the results.")] = None,
+    settings: Settings = None,
+    allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
+    model_config: ConfigFile = None,
+    draft_config: DraftFile = None,
+) -> None:
+    """Start the engine, time the same steps with FULL graphs, with PIECEWISE graphs and eagerly, and stop."""
+    from servespec.compiler.json_text import json_text
+    from servespec.render.serve_text import event_line
+    from servespec.render.step_times_text import step_times_text
+    from servespec.runtime.gather import Options
+    from servespec.runtime.step_times import time_steps, wanted_of
+
+    options = Options(
+        settings=tuple(settings or ()),
+        allow_code=allow_code,
+        allow_unverified_engine=allow_unverified_engine,
+        model_config=model_config,
+        draft_config=draft_config,
+    )
+    made = _compiled(spec, options)
+    with _reporting(spec):
+        wanted = wanted_of(made, requests=requests, tokens=tokens, repeats=repeats)
+        found = time_steps(made, wanted, record, lambda event: typer.echo(event_line(event, made), err=True))
+    _print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
+    text = json_text(found.document) if format is PlanFormat.json else step_times_text(found.document)
+    _write(text, output)
+    raise typer.Exit(found.outcome.exit_code)
+
+
+@app.command()
 def bench(
     spec: Spec,
     arms: Annotated[
@@ -370,6 +414,7 @@ def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) ->
     from servespec.compiler.record_schema import RECORD_SCHEMA
     from servespec.compiler.spec_schema import spec_schema
     from servespec.runtime.bench.results import BENCH_SCHEMA
+    from servespec.runtime.step_times_document import STEP_TIMES_SCHEMA
     from servespec.runtime.verification_document import VERIFICATION_SCHEMA
 
     documents = {
@@ -377,6 +422,7 @@ def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) ->
         SchemaName.record: RECORD_SCHEMA,
         SchemaName.verification: VERIFICATION_SCHEMA,
         SchemaName.bench: BENCH_SCHEMA,
+        SchemaName.steps: STEP_TIMES_SCHEMA,
     }
     typer.echo(json.dumps(documents.get(name) or spec_schema(), indent=1, ensure_ascii=False))
 

@@ -25,6 +25,7 @@ from servespec.compiler.plan import PLAN_SCHEMA
 from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.compiler.spec_schema import spec_schema
 from servespec.runtime.bench.results import BENCH_SCHEMA
+from servespec.runtime.step_times_document import STEP_TIMES_SCHEMA
 from servespec.runtime.verification_document import VERIFICATION_SCHEMA
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,6 +43,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/schema/record-1.json": lambda: _json(RECORD_SCHEMA),
     "docs/schema/verification-1.json": lambda: _json(VERIFICATION_SCHEMA),
     "docs/schema/bench-1.json": lambda: _json(BENCH_SCHEMA),
+    "docs/schema/steps-1.json": lambda: _json(STEP_TIMES_SCHEMA),
     "README.md": lambda: readme(ROOT),
 }
 

@@ -2,12 +2,13 @@
 
 from servespec.compiler import command_rules, plan_rules
 from servespec.diagnostics import Rule
-from servespec.runtime import config_rules, run_rules
+from servespec.runtime import config_rules, run_rules, step_times_rules
 from servespec.runtime.bench import bench_rules
 from servespec.schema import source_rules, spec_rules
 
 
 def every_rule() -> tuple[Rule, ...]:
     """The rules of all tables, sorted by code."""
-    tables = (source_rules, spec_rules, command_rules, plan_rules, config_rules, run_rules, bench_rules)
+    runtime = (config_rules, run_rules, bench_rules, step_times_rules)
+    tables = (source_rules, spec_rules, command_rules, plan_rules, *runtime)
     return tuple(sorted((rule for table in tables for rule in table.RULES), key=lambda rule: rule.code))

@@ -5,24 +5,24 @@ The workers leave a result each (``runtime/extension/replay.py``); here they bec
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place, SpecError
-from servespec.runtime.extension.replay import VERIFY_VARIABLE
-from servespec.runtime.extension.replay_batches import CapturedShape
+from servespec.runtime.extension.captured_shapes import CapturedShape
+from servespec.runtime.extension.replay import VERIFY_VARIABLE, verified_name
+from servespec.runtime.measured_launch import launch_and_measure, worker_results
 from servespec.runtime.run_rules import (
-    EXIT_LAUNCH_FAILED,
     REPLAY_DIFFERS,
     REPLAY_FAILED,
     REPLAY_INCOMPLETE,
     REPLAY_NOT_DETERMINISTIC,
     REPLAY_WITHOUT_EXTENSION,
 )
-from servespec.runtime.serving import OnLaunchEvent, run, serving_of
+from servespec.runtime.serving import OnLaunchEvent
 from servespec.runtime.supervise import Outcome
 from servespec.runtime.verification_document import (
     Json,
@@ -32,7 +32,6 @@ from servespec.runtime.verification_document import (
     document_of,
     gap_reason,
     judged_shapes,
-    results_in,
     row_name,
     rows_of_shapes,
 )
@@ -56,25 +55,10 @@ def verify(plan: Plan, folder: Path | None, on_event: OnLaunchEvent) -> Verifica
     """
     if plan.lowered.lowering is not Lowering.EXTENSION:
         raise SpecError((_needs_extension(plan),))
-    serving = serving_of(plan, folder)
-    command = replace(serving.command, env={**serving.command.env, VERIFY_VARIABLE: "1"})
-    for path in serving.folder.glob("verified-*.json"):
-        path.unlink()
-    outcome = run(
-        plan,
-        replace(serving, command=command),
-        on_event,
-        _nothing_to_ask,
-        also_check=lambda: tuple(findings_of(plan, serving.folder)),
+    measured = launch_and_measure(
+        plan, folder, on_event, {VERIFY_VARIABLE: "1"}, verified_name, lambda where: findings_of(plan, where)
     )
-    if outcome.exit_code == EXIT_LAUNCH_FAILED and any(serving.folder.glob("verified-*.json")):
-        # What the workers saw before the end says more than the end.
-        outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *findings_of(plan, serving.folder)))
-    return Verification(outcome, document_of(plan, serving.folder, outcome.diagnostics))
-
-
-def _nothing_to_ask(_url: str) -> None:
-    """A task that is done as soon as the server is ready."""
+    return Verification(measured.outcome, document_of(plan, measured.folder, measured.outcome.diagnostics))
 
 
 def _needs_extension(plan: Plan) -> Diagnostic:
@@ -88,7 +72,7 @@ def _needs_extension(plan: Plan) -> Diagnostic:
 
 def findings_of(plan: Plan, folder: Path) -> Iterator[Diagnostic]:
     """What was found by the workers whose results lie in ``folder``."""
-    results = results_in(plan, folder)
+    results = worker_results(plan, folder, verified_name)
     place = Place(str(folder))
     present = {name: result for name, result in results.items() if result is not None}
     if len(present) < len(results):

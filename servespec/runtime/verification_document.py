@@ -3,7 +3,6 @@
 A graph counts as the worst that any worker saw of it.  ``VERIFICATION_SCHEMA`` is published beside the plan's.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,9 +15,9 @@ from servespec.compiler.graphs.hand_off import manager_class
 from servespec.compiler.graphs.managers import GraphFrame, managers_of
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic
-from servespec.runtime.capture_report import rank_names
+from servespec.runtime.extension.captured_shapes import CapturedShape
 from servespec.runtime.extension.replay import verified_name
-from servespec.runtime.extension.replay_batches import CapturedShape
+from servespec.runtime.measured_launch import worker_results
 
 Json = dict[str, Any]
 RowKey = tuple[str, str, int]
@@ -57,12 +56,6 @@ def verdict_of(compared: Json) -> Verdict:
     if compared["equal"]:
         return Verdict.EQUAL
     return Verdict.DIFFERS if compared["eager_reproduces"] else Verdict.NOT_DETERMINISTIC
-
-
-def results_in(plan: Plan, folder: Path) -> Mapping[str, Json | None]:
-    """Each worker's result by its file's name; None where it left none."""
-    paths = {name: folder / name for name in rank_names(plan, verified_name)}
-    return {name: json.loads(path.read_text("utf-8")) if path.is_file() else None for name, path in paths.items()}
 
 
 def judged_shapes(results: Iterable[Json]) -> Mapping[CapturedShape, Judged]:
@@ -124,7 +117,7 @@ def row_name(key: RowKey) -> str:
 
 def document_of(plan: Plan, folder: Path, findings: Iterable[Diagnostic]) -> Json:
     """In the form of ``VERIFICATION_SCHEMA``."""
-    results = results_in(plan, folder)
+    results = worker_results(plan, folder, verified_name)
     present = [result for result in results.values() if result is not None]
     rows = rows_of_shapes(plan.resolution.frame, judged_shapes(present))
     return {

@@ -35,6 +35,7 @@ COMMANDS: dict[str, set[str]] = {
     }
     | COMPILING,
     "verify": {"--format", "--output", "-o", "--record"} | COMPILING,
+    "steps": {"--requests", "--tokens", "--repeats", "--format", "--output", "-o", "--record"} | COMPILING,
     "explain": set(),
     "schema": set(),
     "doctor": {"--device-file"},
@@ -79,7 +80,7 @@ def test_0_for_what_is_done() -> None:
     assert [run("validate", str(GOOD)).exit_code, run("plan", str(GOOD)).exit_code] == [0, 0]
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify"])
+@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify", "steps"])
 def test_1_for_a_spec_that_is_refused(command: str) -> None:
     done = run(command, str(REFUSED))
 
@@ -87,7 +88,7 @@ def test_1_for_a_spec_that_is_refused(command: str) -> None:
     assert "error[S201]" in (done.stdout if command == "validate" else done.stderr)
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify"])
+@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify", "steps"])
 def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
     done = run(command, str(tmp_path / "spec.yaml"))
 
@@ -130,6 +131,30 @@ def test_4_for_graphs_that_cannot_be_replayed() -> None:
     done = run("verify", str(GOOD), "--set", "engine.lowering=legacy")
 
     assert (done.exit_code, done.stdout, "error[L027]" in done.stderr) == (4, "", True)
+
+
+def test_4_for_steps_that_cannot_be_timed() -> None:
+    done = run("steps", str(GOOD), "--set", "engine.lowering=legacy")
+
+    assert (done.exit_code, done.stdout, "error[L032]" in done.stderr) == (4, "", True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--requests", "1,,8"), "`` is no size"),
+        (("--requests", "0"), "`0` is no size"),
+        (("--requests", "1,99999"), "(`scheduler.max_num_seqs`), not 99999"),
+        (("--tokens", "all"), "`all` is no size"),
+        (("--tokens", "9999999"), "(`scheduler.max_num_batched_tokens`), not 9999999"),
+        (("--repeats", "2"), "`--repeats` is `2`, which leaves no interval"),
+    ],
+)
+def test_1_for_steps_that_no_server_of_the_spec_takes(words: tuple[str, ...], said: str) -> None:
+    done = run("steps", str(GOOD), *words)
+
+    told = " ".join(done.stderr.split())
+    assert (done.exit_code, done.stdout, "error[L033]" in told, said in told) == (1, "", True, True)
 
 
 def test_70_for_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
@@ -259,7 +284,7 @@ def test_a_command_line_is_planned_and_mended() -> None:
     assert "warning[P101]" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["spec", "plan", "record", "verification", "bench"])
+@pytest.mark.parametrize("name", ["spec", "plan", "record", "verification", "bench", "steps"])
 def test_schemas_are_json(name: str) -> None:
     assert json.loads(run("schema", name).stdout)["$schema"] == "https://json-schema.org/draft/2020-12/schema"
 

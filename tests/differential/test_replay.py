@@ -1,17 +1,11 @@
 """The replay in a whole engine of the version that it is made for: on the CPU, with stand-ins for its graphs."""
 
-import json
-import os
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.differential.engine_oracle import engine_root
-from tests.differential.engine_process import PYTHON, installed_root
-from tests.plans import REPOSITORY
+from tests.differential.stepped_engine_process import answers_to
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
 
@@ -24,35 +18,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Json:
     """Each scenario's result, from one engine."""
-    source, installed = engine_root("0.33.0"), installed_root()
-    compiled = sorted(installed.glob("vllm/*_C*.so")) if installed is not None else []
-    if source is None or PYTHON is None or not any("AVX" in path.name or "_C.abi3" in path.name for path in compiled):
-        pytest.skip("needs vLLM's CPU build and the source of 0.33.0")
-    folder = tmp_path_factory.mktemp("replay")
-    overlay = overlaid(source / "vllm", compiled, folder / "engine")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(("VLLM_", "PYTHON"))} | {
-        "PYTHONPATH": f"{overlay}{os.pathsep}{REPOSITORY}",
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "VLLM_CACHE_ROOT": str(folder / "cache"),
-        "VLLM_NO_USAGE_STATS": "1",
-        "VLLM_LOGGING_LEVEL": "ERROR",
-    }
-    command = [PYTHON, str(Path(__file__).with_name("replay_engine.py")), str(folder)]
-    done = subprocess.run(command, input=json.dumps(SCENARIOS), capture_output=True, text=True, env=environment)
-    assert done.returncode == 0, done.stderr[-4000:]
-    found: Json = json.loads(done.stdout)
-    return found
-
-
-def overlaid(source: Path, compiled: list[Path], folder: Path) -> Path:
-    """A package folder of links: the Python source of one version, the compiled modules of another."""
-    for path in (path for path in source.resolve().rglob("*") if path.is_file() and path.suffix != ".so"):
-        link = folder / "vllm" / path.relative_to(source.resolve())
-        link.parent.mkdir(parents=True, exist_ok=True)
-        link.symlink_to(path)
-    for path in compiled:
-        (folder / "vllm" / path.name).symlink_to(path)
-    return folder
+    return answers_to(SCENARIOS, tmp_path_factory.mktemp("replay"))
 
 
 def steps_of(result: Json) -> Iterator[Json]:

@@ -10,10 +10,11 @@ import pytest
 
 from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
 from servespec.compiler.lower import EXTENSION_CLASS
-from servespec.runtime.extension import replay
+from servespec.runtime.extension import replay, step_times
 from servespec.runtime.extension.failure import PHASES
 from servespec.runtime.extension.install import PlanMismatchError
 from servespec.runtime.extension.split_rule import widest_full_tokens
+from servespec.runtime.extension.step_times_batches import Wanted
 from servespec.runtime.extension.worker import PlannedGraphs, check_engine, hand_off_of
 from tests.differential.engine_oracle import engine_root
 from tests.plans import Json, compiled, spec_of
@@ -294,6 +295,27 @@ def test_graphs_are_replayed_after_the_warm_up_where_that_is_asked_for(
     left = {path.name: json.loads(path.read_text(encoding="utf-8")) for path in tmp_path.iterdir()}
     assert list(left) == (["verified-1-0.json"] if asked == "1" else [])
     assert all(one["complete"] for one in left.values())
+
+
+@needs_engine
+def test_steps_are_timed_after_the_warm_up_where_that_is_asked_for(
+    worker: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SERVESPEC_STEPS", '{"requests": [1, 8], "tokens": null, "repeats": 3}')
+    worker.compile_or_warm_up_model = lambda: "times"
+
+    def timed(given: SimpleNamespace, result: Any, write: Any) -> None:
+        assert given is worker
+        assert result.wanted == Wanted(requests=(1, 8), tokens=None, repeats=3)
+        result.complete = True
+        write(result)
+
+    monkeypatch.setattr(step_times, "time_steps", timed)
+    PlannedGraphs.init_worker_extension(worker)
+
+    assert worker.compile_or_warm_up_model() == "times"
+    left = json.loads((tmp_path / "steps-1-0.json").read_text(encoding="utf-8"))
+    assert (left["complete"], left["sha256"]) == (True, worker.vllm_config.additional_config[HAND_OFF_KEY]["sha256"])
 
 
 @needs_engine

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from servespec.runtime.extension.replay_batches import CapturedShape
+from servespec.runtime.extension.captured_shapes import CapturedShape, captured_shapes
 from servespec.runtime.extension.replay_eager import (
     DRAFT_ROUTINES,
     GraphInEagerStepError,
     GraphSwitch,
-    captured_shapes,
 )
 from tests.differential.engine_oracle import engine_root
 

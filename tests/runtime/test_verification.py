@@ -14,7 +14,7 @@ from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import SpecError
 from servespec.render.verification_text import verification_text
-from servespec.runtime import verification
+from servespec.runtime import measured_launch
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.serving import Serving
 from servespec.runtime.supervise import Outcome
@@ -273,7 +273,7 @@ def test_the_engine_is_started_with_the_variable_and_its_result_is_read(
     plan = plan_of()
     command = LaunchCommand(argv=("vllm",), env={"A": "b"}, host="", port=1, log_path=tmp_path / "engine.log")
     serving = Serving(command=command, folder=tmp_path, ready_timeout_seconds=1.0)
-    left(tmp_path, {}, "verified-9-9.json")
+    left(tmp_path, {}, "verified-0-0.json")
 
     def run(_plan: Plan, given: Serving, _event: object, task: Any, *, also_check: Any) -> Outcome:
         assert given == replace(serving, command=replace(command, env={"A": "b", "SERVESPEC_VERIFY": "1"}))
@@ -282,8 +282,8 @@ def test_the_engine_is_started_with_the_variable_and_its_result_is_read(
         task("http://localhost")
         return Outcome(6, also_check(), command.log_path)
 
-    monkeypatch.setattr(verification, "serving_of", lambda _plan, _folder: serving)
-    monkeypatch.setattr(verification, "run", run)
+    monkeypatch.setattr(measured_launch, "serving_of", lambda _plan, _folder: serving)
+    monkeypatch.setattr(measured_launch, "run", run)
 
     done = verify(plan, tmp_path, lambda _: None)
 

@@ -3,15 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servespec.runtime.extension.replay_batches import (
-    Batch,
-    CapturedShape,
-    Limits,
-    batches_for,
-    chosen_drafts,
-    generated_tokens,
-    prompt_tokens,
-)
+from servespec.runtime.extension.captured_shapes import CapturedShape
+from servespec.runtime.extension.replay_batches import batches_for, chosen_drafts
+from servespec.runtime.extension.step_batches import Batch, Limits, generated_tokens, prompt_tokens
 
 LIMITS = Limits(max_requests=64, max_batched_tokens=512, max_model_len=300, drafts=3)
 TARGET, STEPPING, BLOCK = "ModelCudaGraphManager", "SpeculatorCudaGraphManager", "DFlashCudaGraphManager"

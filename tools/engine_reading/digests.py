@@ -49,10 +49,12 @@ TARGETS: dict[str, str] = {
         FlashAttentionMetadataBuilder.build""",
     "vllm/v1/attention/backends/mla/flashattn_mla.py": """FlashAttnMLAMetadataBuilder.__init__
         FlashAttnMLAMetadataBuilder._build_decode""",
-    # What a replay drives, and what it stands in for.
+    # What a replay and timed steps drive, and what they stand in for.
     "vllm/v1/core/sched/output.py": "SchedulerOutput NewRequestData CachedRequestData",
     "vllm/v1/worker/gpu_worker.py": """Worker.determine_available_memory Worker.compile_or_warm_up_model
         Worker.execute_model Worker.sample_tokens""",
+    f"{_GPU}/states.py": "RequestState.add_request",
+    f"{_GPU}/async_utils.py": "AsyncOutput.get_output",
     f"{_GPU}/warmup.py": "_warmup_block_counter _reserved_block_count",
     f"{_GPU}/model_states/default.py": "DefaultModelState.prepare_attn",
     f"{_GPU}/model_runner.py": " ".join([f"GPUModelRunner.{name}" for name in _RUNNER.split()] + ["ExecuteModelState"]),

@@ -7,25 +7,31 @@ Source: vllm/v1/worker/gpu_worker.py: Worker.compile_or_warm_up_model.
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import groupby
 from typing import Any, Final
 
-from servespec.runtime.extension.replay_batches import Batch, CapturedShape, Limits, batches_for
+from servespec.runtime.extension.captured_shapes import CapturedShape, captured_shapes
+from servespec.runtime.extension.replay_batches import batches_for
 from servespec.runtime.extension.replay_comparison import compare
-from servespec.runtime.extension.replay_eager import captured_shapes, graph_switch
-from servespec.runtime.extension.replay_requests import TooFewBlocksError
-from servespec.runtime.extension.replay_steps import Continuations, Engine, Run, StepRecord
+from servespec.runtime.extension.replay_eager import graph_switch
+from servespec.runtime.extension.replay_steps import Continuations, ReplayEngine, Run, StepRecord
 from servespec.runtime.extension.report import managers_of_runner, own_path
+from servespec.runtime.extension.step_batches import Batch
+from servespec.runtime.extension.step_engine import (
+    FAULTS,
+    after_warm_up,
+    batch_json,
+    limits_of,
+    quiet,
+    reason_against,
+    told,
+)
+from servespec.runtime.extension.step_requests import TooFewBlocksError
 from servespec.runtime.private_file import write_private
 
 VERIFY_VARIABLE: Final = "SERVESPEC_VERIFY"
 """Set to 1 it makes each worker replay its graphs once they are captured."""
-
-_FAULTS: Final = (RuntimeError, ValueError, AssertionError, LookupError, TypeError, AttributeError)
-"""What an engine raises in a step that it cannot run; the batch is given up and the next one is tried."""
 
 Json = dict[str, Any]
 
@@ -39,14 +45,8 @@ def replay_after_warm_up(worker: Any, sha256: str) -> None:
     path = own_path(worker, verified_name)
     if os.environ.get(VERIFY_VARIABLE) != "1" or path is None:
         return
-    warm_up = worker.compile_or_warm_up_model
-
-    def compile_or_warm_up_model() -> Any:
-        times = warm_up()
-        replay(worker, Result(sha256=sha256), lambda result: write_private(path, json.dumps(result.to_json())))
-        return times
-
-    worker.compile_or_warm_up_model = compile_or_warm_up_model
+    result = Result(sha256=sha256)
+    after_warm_up(worker, lambda: replay(worker, result, lambda one: write_private(path, json.dumps(one.to_json()))))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -89,8 +89,8 @@ def replay(worker: Any, result: Result, write: Callable[[Result], None]) -> None
         return
     limits = limits_of(runner)
     batches = batches_for(result.shapes, limits)
-    with torch.inference_mode(), _quiet(runner), graph_switch(runner) as switch:
-        engine = Engine(worker, switch, limits)
+    with torch.inference_mode(), quiet(runner), graph_switch(runner) as switch:
+        engine = ReplayEngine(worker, limits, switch)
         said = _continuations(engine, batches, result)
         for batch in batches:
             if result.batches and result.batches[-1]["error"] is not None:
@@ -103,48 +103,7 @@ def replay(worker: Any, result: Result, write: Callable[[Result], None]) -> None
     write(result)
 
 
-def limits_of(runner: Any) -> Limits:
-    return Limits(
-        max_requests=runner.max_num_reqs,
-        max_batched_tokens=runner.scheduler_config.max_num_scheduled_tokens or runner.max_num_tokens,
-        max_model_len=runner.max_model_len,
-        drafts=runner.num_speculative_steps,
-        block_tokens_per_request=getattr(runner.speculator, "num_query_per_req", 1),
-        extra_tokens_per_request=getattr(runner.speculator, "num_extra_query_per_req", 0),
-    )
-
-
-def reason_against(runner: Any) -> str | None:
-    """Why steps made by hand cannot be run in this engine; None where they can."""
-    reasons = {
-        "a pooling model samples no tokens": runner.is_pooling_model,
-        "an encoder-decoder model needs encoder inputs": runner.is_encoder_decoder,
-        "a pipeline stage sees only its own part of a step": runner.use_pp,
-        "prefill context parallelism divides each step over its ranks": runner.pcp_manager is not None,
-        "the model samples more than one token of itself in a step": (
-            runner.model_state.num_new_sampled_tokens_per_step != 1
-        ),
-    }
-    return next((reason for reason, holds in reasons.items() if holds), None)
-
-
-@contextmanager
-def _quiet(runner: Any) -> Iterator[None]:
-    """What must not see these requests is off: transfers, expert balancing, the choice of how many drafts to verify."""
-    with ExitStack() as undo:
-        undo.enter_context(runner.eplb.suppress())
-        runner.kv_connector.set_disabled(True)
-        undo.callback(runner.kv_connector.set_disabled, False)
-        undo.callback(setattr, runner, "adaptive_verification", runner.adaptive_verification)
-        runner.adaptive_verification = None
-        sampler = runner.rejection_sampler
-        if sampler is not None:
-            undo.callback(setattr, sampler, "enable_adaptive_verification", sampler.enable_adaptive_verification)
-            sampler.enable_adaptive_verification = False
-        yield
-
-
-def _continuations(engine: Engine, batches: Sequence[Batch], result: Result) -> Continuations:
+def _continuations(engine: ReplayEngine, batches: Sequence[Batch], result: Result) -> Continuations:
     """Of as many requests as the widest batch that the KV cache holds; none without speculation."""
     if engine.limits.drafts == 0:
         result.speculation = {"applies": False, "because": "the spec has no speculation"}
@@ -159,13 +118,13 @@ def _continuations(engine: Engine, batches: Sequence[Batch], result: Result) -> 
             return engine.continuations(count)
         except TooFewBlocksError:
             continue
-        except _FAULTS as fault:
-            result.batches.append({**_batch_json(Batch(decodes=(1,) * count)), "error": _told(fault)})
+        except FAULTS as fault:
+            result.batches.append({**_batch_json(Batch(decodes=(1,) * count)), "error": told(fault)})
             return {}
     return {}
 
 
-def _replayed(engine: Engine, batch: Batch, said: Continuations, result: Result) -> Json:
+def _replayed(engine: ReplayEngine, batch: Batch, said: Continuations, result: Result) -> Json:
     document = _batch_json(batch)
     try:
         graphs = engine.run(batch, said)
@@ -177,22 +136,13 @@ def _replayed(engine: Engine, batch: Batch, said: Continuations, result: Result)
         _count_speculation(graphs, said, result.speculation)
     except TooFewBlocksError as refusal:
         document["because"] = str(refusal)
-    except _FAULTS as fault:
-        document["error"] = _told(fault)
+    except FAULTS as fault:
+        document["error"] = told(fault)
     return document
 
 
 def _batch_json(batch: Batch) -> Json:
-    return {
-        "requests": batch.requests,
-        "tokens": batch.tokens,
-        "decodes": [[length, len(list(same))] for length, same in groupby(batch.decodes)],
-        "prompts": list(batch.prompts),
-        "next_drafts": batch.next_drafts,
-        "steps": [],
-        "because": None,
-        "error": None,
-    }
+    return {**batch_json(batch), "steps": []}
 
 
 def _step_json(graphs: StepRecord, eager: StepRecord, again: StepRecord) -> Json:
@@ -216,8 +166,3 @@ def _count_speculation(graphs: Run, said: Continuations, speculation: Json) -> N
         if name in said:
             speculation["requests"] += 1
             speculation["equal"] += tuple(said[name][: len(tokens)]) == tokens
-
-
-def _told(fault: BaseException) -> str:
-    """The type and the first line; what follows is a traceback or advice."""
-    return f"{type(fault).__name__}: {(str(fault).strip().splitlines() or [''])[0]}"

@@ -5,92 +5,23 @@ A token size is asked for with a step of that many tokens, and with one fewer: s
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import accumulate, chain, cycle, takewhile
-from typing import Final, NamedTuple
+from typing import Final
 
-from servespec.compiler.graphs.hand_off import DRAFTER_CLASSES, TARGET_CLASS
+from servespec.compiler.graphs.hand_off import DRAFTER_CLASSES
 from servespec.compiler.graphs.managers import DrafterKind
+from servespec.runtime.extension.captured_shapes import CapturedShape
+from servespec.runtime.extension.step_batches import Batch, Limits, is_within, mixed_batch
 
 _BLOCK_CLASS: Final = DRAFTER_CLASSES[DrafterKind.BLOCK]
 _STEPPING_CLASS: Final = DRAFTER_CLASSES[DrafterKind.AUTOREGRESSIVE]
-_MIXED_DECODES: Final = 3
-_DECODE_STEPS: Final = 2
-"""Two in a row, so that the second would read what the first left behind."""
-_PROMPT_STRIDE: Final = 37
-_PROMPT_SPREAD: Final = 96
-
-
-class CapturedShape(NamedTuple):
-    """One graph of a manager; 0 where a number does not apply."""
-
-    manager: str
-    manager_query_len: int
-    mode: str
-    tokens: int
-    requests: int
-    query_len: int
-    max_query_len: int
-    active_loras: int
-    ubatches: int
-    draft_steps: int
-
-    @property
-    def is_target(self) -> bool:
-        return self.manager == TARGET_CLASS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """What the engine takes; ``drafts`` is K.
-
-    A drafter may need ``block_tokens_per_request`` in a step of its own, or ``extra_tokens_per_request`` beside the
-    target's.
-    """
-
-    max_requests: int
-    max_batched_tokens: int
-    max_model_len: int
-    drafts: int
-    block_tokens_per_request: int = 1
-    extra_tokens_per_request: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
-    """One step's requests: query lengths of those that decode, prompt tokens of those that start.
-
-    ``next_drafts`` is how many tokens the drafter is asked for after the step.
-    """
-
-    decodes: tuple[int, ...] = ()
-    prompts: tuple[int, ...] = ()
-    next_drafts: int = 0
-
-    @property
-    def tokens(self) -> int:
-        return sum(self.decodes) + sum(self.prompts)
-
-    @property
-    def requests(self) -> int:
-        return len(self.decodes) + len(self.prompts)
-
-    @property
-    def steps(self) -> int:
-        return 1 if self.prompts else _DECODE_STEPS
 
 
 def batches_for(shapes: Sequence[CapturedShape], limits: Limits) -> tuple[Batch, ...]:
     """The batches to run, small ones first; each fits the limits."""
     own = [shape for shape in shapes if not shape.active_loras]
     found = dict.fromkeys(chain(_uniform(own, limits), _varlen(own, limits), _mixed(own, limits)))
-    return tuple(batch for batch in found if _fits(batch, limits))
-
-
-def _fits(batch: Batch, limits: Limits) -> bool:
-    target = batch.tokens + batch.requests * limits.extra_tokens_per_request
-    drafter = batch.requests * limits.block_tokens_per_request
-    return batch.requests <= limits.max_requests and 0 < max(target, drafter) <= limits.max_batched_tokens
+    return tuple(batch for batch in found if is_within(batch, limits))
 
 
 def _uniform(shapes: Iterable[CapturedShape], limits: Limits) -> Iterator[Batch]:
@@ -142,21 +73,7 @@ def _running(pattern: Sequence[int], tokens: int) -> Iterator[tuple[int, int]]:
 def _mixed(shapes: Iterable[CapturedShape], limits: Limits) -> Iterator[Batch]:
     sizes = {shape.tokens for shape in shapes if not shape.query_len and not shape.max_query_len}
     for tokens in _exact_and_padded(sizes):
-        yield _mixed_batch(tokens, limits)
-
-
-def _mixed_batch(tokens: int, limits: Limits) -> Batch:
-    """A few decodes with all their drafts, and prompts for the rest; a prompt alone where there is no room."""
-    query_len = 1 + limits.drafts
-    decodes = max(0, min(_MIXED_DECODES, limits.max_requests - 2, (tokens - 2) // query_len))
-    prompts = _parts(tokens - decodes * query_len, limits.max_model_len - 2)
-    return Batch(decodes=(query_len,) * decodes, prompts=prompts, next_drafts=limits.drafts)
-
-
-def _parts(tokens: int, longest: int) -> tuple[int, ...]:
-    """``tokens`` in as equal parts as they go, two at least where there are four."""
-    count = max(-(-tokens // longest), 2 if tokens >= 4 else 1)
-    return tuple(tokens // count + (part < tokens % count) for part in range(count))
+        yield mixed_batch(tokens, limits)
 
 
 def _exact_and_padded(sizes: set[int]) -> Iterator[int]:
@@ -164,19 +81,6 @@ def _exact_and_padded(sizes: set[int]) -> Iterator[int]:
         if size > 1 and size - 1 not in sizes:
             yield size - 1
         yield size
-
-
-def prompt_tokens(request: int, limits: Limits) -> int:
-    """How long the prompt of a decoding request is: lengths differ within a batch, and all exceed a decode's."""
-    shortest = 2 + limits.drafts
-    in_model = limits.max_model_len - shortest - (2 * _DECODE_STEPS + 1) * (1 + limits.drafts)
-    in_step = limits.max_batched_tokens - shortest - limits.extra_tokens_per_request
-    return shortest + request * _PROMPT_STRIDE % max(1, min(_PROMPT_SPREAD, in_model, in_step))
-
-
-def generated_tokens(limits: Limits) -> int:
-    """The most tokens that one request can bring forth in all steps, the one after its prompt included."""
-    return 1 + _DECODE_STEPS * (1 + limits.drafts)
 
 
 def chosen_drafts(continuation: Sequence[int], emitted: int, count: int, wrong_from: int, vocabulary: int) -> list[int]:

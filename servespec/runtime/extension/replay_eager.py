@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from servespec.runtime.extension.replay_batches import CapturedShape
-from servespec.runtime.extension.report import graph_json
+from servespec.runtime.extension.captured_shapes import CapturedShape, shape_of
+from servespec.runtime.extension.substitution import substitute
 
 _DISPATCH: Final = "dispatch_cg_and_sync_dp"
 _ENGINE_MODULES: Final = "vllm.v1.worker.gpu."
@@ -25,27 +25,9 @@ DRAFT_ROUTINES: Final = {
 }
 """What each FULL graph of a drafter records, with the managers that may hold it; the first argument counts requests."""
 
-_ABSENT: Final = object()
-
 
 class GraphInEagerStepError(RuntimeError):
     """A graph was replayed although the step was to run eagerly."""
-
-
-def shape_of(manager: Any, descriptor: Any) -> CapturedShape:
-    """The graph that a descriptor of a manager stands for."""
-    name, query_len = type(manager).__name__, manager.decode_query_len
-    return CapturedShape(name, query_len, descriptor.cg_mode.name, *graph_json(descriptor))
-
-
-def captured_shapes(managers: Iterator[Any]) -> tuple[CapturedShape, ...]:
-    """Every graph of the managers: FULL ones that they hold, PIECEWISE sizes that they captured."""
-    found: dict[CapturedShape, None] = {}
-    for manager in managers:
-        listed = [one for of_mode in manager._capture_descs.values() for one in of_mode]
-        piecewise = [one for one in listed if one.cg_mode.name == "PIECEWISE"]
-        found.update(dict.fromkeys(shape_of(manager, one) for one in (*piecewise, *manager.graphs)))
-    return tuple(found)
 
 
 @dataclass(slots=True)
@@ -103,12 +85,6 @@ def graph_switch(runner: Any) -> Iterator[GraphSwitch]:
         yield switch
 
 
-def _set(undo: ExitStack, owner: Any, name: str, value: Any) -> None:
-    before = vars(owner).get(name, _ABSENT)
-    setattr(owner, name, value)
-    undo.callback(*((delattr, owner, name) if before is _ABSENT else (setattr, owner, name, before)))
-
-
 def _take_dispatch(switch: GraphSwitch, undo: ExitStack) -> None:
     """Every module that imported the engine's dispatch calls it by a name of its own."""
     from vllm.config.compilation import CUDAGraphMode
@@ -122,7 +98,7 @@ def _take_dispatch(switch: GraphSwitch, undo: ExitStack) -> None:
 
     for name, module in list(sys.modules.items()):
         if name.startswith(_ENGINE_MODULES) and vars(module).get(_DISPATCH) is engines_own:
-            _set(undo, module, _DISPATCH, dispatch)
+            substitute(undo, module, _DISPATCH, dispatch)
 
 
 def _take_replay(switch: GraphSwitch, undo: ExitStack) -> None:
@@ -134,7 +110,7 @@ def _take_replay(switch: GraphSwitch, undo: ExitStack) -> None:
         switch.replays(manager, desc)
         return engines_own(manager, desc)
 
-    _set(undo, CudaGraphManager, "run_fullgraph", run_fullgraph)
+    substitute(undo, CudaGraphManager, "run_fullgraph", run_fullgraph)
 
 
 def _take_target_metadata(switch: GraphSwitch, runner: Any, undo: ExitStack) -> None:
@@ -146,14 +122,14 @@ def _take_target_metadata(switch: GraphSwitch, runner: Any, undo: ExitStack) -> 
         mode = CUDAGraphMode.FULL if switch.stands_for_full(runner.cudagraph_manager) else cudagraph_mode
         return engines_own(input_batch, mode, *given, **named)
 
-    _set(undo, runner.model_state, "prepare_attn", prepare_attn)
+    substitute(undo, runner.model_state, "prepare_attn", prepare_attn)
 
 
 def _take_draft_routines(switch: GraphSwitch, speculator: Any, undo: ExitStack) -> None:
     for name, managers in DRAFT_ROUTINES.items():
         routine = getattr(speculator, name, None)
         if routine is not None:
-            _set(undo, speculator, name, _padded(switch, speculator, managers, routine))
+            substitute(undo, speculator, name, _padded(switch, speculator, managers, routine))
 
 
 def _padded(

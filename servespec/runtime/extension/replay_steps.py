@@ -10,16 +10,12 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from servespec.runtime.extension.replay_batches import Batch, CapturedShape, Limits, chosen_drafts, generated_tokens
+from servespec.runtime.extension.captured_shapes import CapturedShape
+from servespec.runtime.extension.replay_batches import chosen_drafts
 from servespec.runtime.extension.replay_eager import GraphSwitch
-from servespec.runtime.extension.replay_requests import (
-    Request,
-    chunks_of,
-    decoding_requests,
-    finishing_output,
-    starting_requests,
-    step_output,
-)
+from servespec.runtime.extension.step_batches import Batch, generated_tokens
+from servespec.runtime.extension.step_engine import StepEngine
+from servespec.runtime.extension.step_requests import Request, decoding_requests, starting_requests, step_output
 
 _LARGEST_ON_DEVICE_BYTES: Final = 64 << 20
 """An output beyond it is kept in host memory: the KV cache leaves little room on the device."""
@@ -52,23 +48,18 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Engine:
-    """The worker whose engine is driven, under its switch."""
+class ReplayEngine(StepEngine):
+    """An engine under a switch between graphs and eager."""
 
-    worker: Any
     switch: GraphSwitch
-    limits: Limits
-
-    @property
-    def runner(self) -> Any:
-        return self.worker.model_runner
 
     def run(self, batch: Batch, continuations: Continuations, graphs: Run | None = None) -> Run:
         """With graphs; or eagerly, with the hidden states of the run ``graphs`` handed on."""
         decoding = decoding_requests(self.runner, len(batch.decodes), self.limits)
         starting = starting_requests(self.runner, batch, decoding)
         requests = {request.name: request for request in (*decoding, *starting)}
-        self._prefill(decoding, batch.next_drafts)
+        with self.switch.eager():
+            self.prefill(decoding, batch.next_drafts)
         steps = []
         for number in range(batch.steps):
             lengths = dict(zip((request.name for request in decoding), batch.decodes, strict=True))
@@ -84,46 +75,15 @@ class Engine:
         """What each decoding request says without speculation, one token a step, eagerly and greedily."""
         requests = decoding_requests(self.runner, count, self.limits)
         by_name = {request.name: request for request in requests}
-        self._prefill(requests, next_drafts=0)
         with self.switch.eager():
+            self.prefill(requests, next_drafts=0)
             for _ in range(generated_tokens(self.limits) - 1):
-                self._advance(step_output((), dict.fromkeys(by_name, 1), by_name, 0), by_name)
+                self.advance(step_output((), dict.fromkeys(by_name, 1), by_name, 0), by_name)
         self.finish(by_name)
         return {name: tuple(request.emitted) for name, request in by_name.items()}
 
-    def finish(self, names: Mapping[str, Request] | Sequence[str]) -> None:
-        self.worker.execute_model(finishing_output(names))
-
-    def abandon(self) -> None:
-        """Forgets a step that failed, and its requests."""
-        self.runner.execute_model_state = None
-        self.finish([name for name in self.runner.req_states.req_id_to_index if name.startswith("_servespec_")])
-
     def _mode(self, *, is_eager: bool) -> AbstractContextManager[None]:
         return self.switch.eager() if is_eager else nullcontext()
-
-    def _prefill(self, requests: Sequence[Request], next_drafts: int) -> None:
-        with self.switch.eager():
-            for chunk in chunks_of(requests, self.limits):
-                by_name = {request.name: request for request in chunk}
-                self._advance(step_output(chunk, {}, by_name, next_drafts), by_name)
-
-    def _advance(self, output: Any, requests: Mapping[str, Request]) -> None:
-        self._execute(output, requests)
-        self._sample(output, requests)
-
-    def _execute(self, output: Any, requests: Mapping[str, Request]) -> None:
-        if self.runner.kv_block_zeroer is not None:
-            started = (requests[new.req_id] for new in output.scheduled_new_reqs)
-            output.new_block_ids_to_zero = [block for one in started for group in one.blocks for block in group]
-        self.worker.execute_model(output)
-
-    def _sample(self, output: Any, requests: Mapping[str, Request]) -> None:
-        said = self.worker.sample_tokens(None).get_output()
-        for name, tokens in zip(said.req_ids, said.sampled_token_ids, strict=True):
-            requests[name].emitted.extend(tokens)
-            # As if every draft were accepted: the engine itself knows which were not.
-            requests[name].computed += output.num_scheduled_tokens[name]
 
     def _choose_drafts(
         self, decoding: Sequence[Request], lengths: Sequence[int], continuations: Continuations, step: int
@@ -146,7 +106,7 @@ class Engine:
 
     def _step(self, output: Any, requests: Mapping[str, Request], next_drafts: int, forced: Any) -> StepRecord:
         self.switch.replayed.clear()
-        self._execute(output, requests)
+        self.execute(output, requests)
         state = self.runner.execute_model_state
         batch = state.input_batch
         sampled, counts = self._sampled(state)
@@ -154,7 +114,7 @@ class Engine:
         handed_on = forced or (_kept(state.hidden_states), [_kept(one) for one in state.aux_hidden_states or ()])
         if forced is not None:
             self.runner.execute_model_state = _going_on_with(state, forced)
-        self._sample(output, requests)
+        self.sample(output, requests)
         return StepRecord(
             replayed=tuple(dict.fromkeys(self.switch.replayed)),
             target=target,

@@ -17,6 +17,7 @@ from servespec.runtime.extension.remedies import Counts, apply_remedies
 from servespec.runtime.extension.replay import replay_after_warm_up
 from servespec.runtime.extension.report import write_left, write_report
 from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
+from servespec.runtime.extension.step_times import time_after_warm_up
 
 
 class PlannedGraphs:
@@ -35,6 +36,7 @@ class PlannedGraphs:
         bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
         _report_after_capture(worker, given["sha256"], apply_remedies(given.get("remedies", ())))
         replay_after_warm_up(worker, given["sha256"])
+        time_after_warm_up(worker, given["sha256"])
         record_failures(worker)
 
     @staticmethod

@@ -1,9 +1,9 @@
-"""A whole engine on the CPU whose graphs are stand-ins, replayed by the extension as a worker would.
+"""A whole engine on the CPU whose graphs are stand-ins, driven by the extension as in a worker.
 
 A program of its own, in an interpreter with vLLM's CPU build, whose compiled modules serve the Python source of the
 version under test::
 
-    PYTHONPATH=SOURCE:REPOSITORY python replay_engine.py FOLDER < [SCENARIO, ...] > {SCENARIO: RESULT, ...}
+    PYTHONPATH=SOURCE:REPOSITORY python stepped_engine.py FOLDER < [SCENARIO, ...] > {SCENARIO: RESULT, ...}
 
 Triton's kernels run in its interpreter.  A stand-in graph is what capture recorded: the engine's own function with the
 metadata and buffers of its capture, which a replay reads as they are then.  Real are the model runner, its drafter,
@@ -37,7 +37,7 @@ def main() -> None:
     pretend_to_be_built_for_the_cpu()
     worker = engine_in(Path(sys.argv[1]))
     stand_ins = StandIns(worker)
-    json.dump({name: stand_ins.replayed(name) for name in scenarios}, stdout)
+    json.dump({name: stand_ins.answer(name) for name in scenarios}, stdout)
 
 
 def pretend_to_be_built_for_the_cpu() -> None:
@@ -150,6 +150,14 @@ class StandIns:
 
         return SimpleNamespace(replay=replay)
 
+    def answer(self, scenario: str) -> Any:
+        if scenario == "timed":
+            return self.timed()
+        if scenario == "timed fault":
+            with self._fault():
+                return self.timed()
+        return self.replayed(scenario)
+
     def replayed(self, scenario: str) -> Any:
         from servespec.runtime.extension.replay import Result, replay
 
@@ -159,6 +167,21 @@ class StandIns:
             replay(self.worker, result, lambda one: written.append(len(one.batches)))
         assert written == sorted(written), written
         assert not [name for name in self.worker.model_runner.req_states.req_id_to_index if "_servespec_" in name]
+        return result.to_json()
+
+    def timed(self) -> Any:
+        from servespec.runtime.extension.report import managers_of_runner
+        from servespec.runtime.extension.step_times import StepTimes, time_steps
+        from servespec.runtime.extension.step_times_batches import Wanted
+
+        runner, written = self.worker.model_runner, list[int]()
+        before = [manager._candidates for manager in managers_of_runner(runner)]
+        result = StepTimes(sha256="given", wanted=Wanted(requests=(1, 2, 3), tokens=(2, 12, 20), repeats=3))
+        time_steps(self.worker, result, lambda one: written.append(len(one.batches)))
+        assert written == sorted(written), written
+        assert [id(manager._candidates) for manager in managers_of_runner(runner)] == list(map(id, before))
+        assert "propose" not in vars(runner.speculator)
+        assert not [name for name in runner.req_states.req_id_to_index if "_servespec_" in name]
         return result.to_json()
 
     @contextmanager

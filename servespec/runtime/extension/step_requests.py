@@ -5,11 +5,11 @@ Source: vllm/v1/worker/gpu/warmup.py: warmup_kernels.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
-from servespec.runtime.extension.replay_batches import Batch, Limits, generated_tokens, prompt_tokens
+from servespec.runtime.extension.step_batches import Batch, Limits, generated_tokens, prompt_tokens
 
 _SEED = 20260
 """Of the prompts, which every rank makes for itself."""
@@ -51,6 +51,11 @@ def starting_requests(runner: Any, batch: Batch, before: Sequence[Request]) -> l
     if len(requests) > 1:
         requests[0].prompt.extend([1] * _UNSCHEDULED_PROMPT_TOKENS)
     return requests
+
+
+def resumed(requests: Sequence[Request]) -> list[Request]:
+    """The same requests anew: the KV cache holds their prompts up to the last token, which a first step takes."""
+    return [replace(one, first_tokens=1, computed=len(one.prompt) - 1, emitted=[]) for one in requests]
 
 
 def _requests(
@@ -134,7 +139,7 @@ def _new_request(request: Request, seed: int) -> Any:
         sampling_params=SamplingParams(temperature=0.0, seed=seed, max_tokens=64, ignore_eos=True, watermarking=False),
         pooling_params=None,
         block_ids=request.blocks,
-        num_computed_tokens=0,
+        num_computed_tokens=request.computed,
         lora_request=None,
         prefill_token_ids=request.prompt,
     )

@@ -1,0 +1,155 @@
+"""Step times: an engine is started as `serve` would, its workers time steps with and without graphs, and it is stopped.
+
+The workers leave a result each (``runtime/extension/step_times.py``); here they become findings.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from servespec.compiler.lower import Lowering
+from servespec.compiler.plan import Plan
+from servespec.diagnostics import Diagnostic, Place, SpecError
+from servespec.runtime.extension.step_times import STEPS_VARIABLE, step_times_name
+from servespec.runtime.extension.step_times_batches import Wanted
+from servespec.runtime.measured_launch import launch_and_measure, worker_results
+from servespec.runtime.serving import OnLaunchEvent
+from servespec.runtime.step_times_document import document_of, sizes_of
+from servespec.runtime.step_times_rules import (
+    GRAPH_DOES_NOT_PAY,
+    STEPS_DESIGN,
+    STEPS_FAILED,
+    STEPS_INCOMPLETE,
+    STEPS_WITHOUT_EXTENSION,
+)
+from servespec.runtime.step_times_statistics import Json, Verdict
+from servespec.runtime.supervise import Outcome
+
+AUTO: Final = "auto"
+_FEWEST_REPEATS: Final = 3
+"""With two pairs the interval is so wide that it says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """How the launch ended, and what was timed, in the form of ``STEP_TIMES_SCHEMA``."""
+
+    outcome: Outcome
+    document: Json
+
+
+def wanted_of(plan: Plan, *, requests: str, tokens: str, repeats: int) -> Wanted:
+    """What the options ask for.
+
+    Raises SpecError where a size is no number, or more than a step of ``plan`` takes.
+    """
+    limits = plan.resolution.limits
+    if repeats < _FEWEST_REPEATS:
+        message = f"`--repeats` is `{repeats}`, which leaves no interval"
+        raise SpecError([STEPS_DESIGN.at(Place("--repeats"), message, f"write {_FEWEST_REPEATS} or more")])
+    return Wanted(
+        requests=_sizes("--requests", requests, "scheduler.max_num_seqs", limits.max_num_seqs.value),
+        tokens=_sizes("--tokens", tokens, "scheduler.max_num_batched_tokens", limits.max_num_batched_tokens.value),
+        repeats=repeats,
+    )
+
+
+def _sizes(option: str, text: str, limit_name: str, limit: int) -> tuple[int, ...] | None:
+    """The sizes of a list with commas, None for those captured."""
+    if text == AUTO:
+        return None
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if not re.fullmatch(r"0*[1-9]\d{0,8}", word):
+            message, help_text = f"`{word}` is no size", f"write `{option} 1,8,64` or `{option} auto`"
+            raise SpecError([STEPS_DESIGN.at(Place(option), message, help_text)])
+        if int(word) > limit:
+            message = f"a step of this spec has at most {limit} (`{limit_name}`), not {word}"
+            raise SpecError([STEPS_DESIGN.at(Place(option), message, f"lower it, or raise `{limit_name}`")])
+    return tuple(sorted(set(map(int, words))))
+
+
+def time_steps(plan: Plan, wanted: Wanted, folder: Path | None, on_event: OnLaunchEvent) -> StepTimes:
+    """Starts the engine of ``plan``, waits for its workers' results, and stops it.
+
+    Raises SpecError where this machine or this lowering cannot serve it.
+    """
+    if plan.lowered.lowering is not Lowering.EXTENSION:
+        raise SpecError((_needs_extension(plan),))
+    variables = {STEPS_VARIABLE: json.dumps(wanted.to_json())}
+    measured = launch_and_measure(
+        plan, folder, on_event, variables, step_times_name, lambda where: findings_of(plan, where)
+    )
+    return StepTimes(measured.outcome, document_of(plan, measured.folder, measured.outcome.diagnostics))
+
+
+def _needs_extension(plan: Plan) -> Diagnostic:
+    message = f"this plan is lowered by `{plan.lowered.lowering}`, and steps are timed by the worker extension"
+    place = plan.resolution.request.source.place_of(("engine", "lowering"))
+    return STEPS_WITHOUT_EXTENSION.at(place, message, "write `lowering: extension` below `engine`")
+
+
+# Findings
+
+
+def findings_of(plan: Plan, folder: Path) -> Iterator[Diagnostic]:
+    """What was found by the workers whose results lie in ``folder``."""
+    results = worker_results(plan, folder, step_times_name)
+    present = {name: result for name, result in results.items() if result is not None}
+    if len(present) < len(results):
+        message = f"{len(results) - len(present)} of {len(results)} workers left no step times"
+        yield STEPS_FAILED.at(Place(str(folder)), message, "see the engine's log for why")
+    for name, result in present.items():
+        yield from _failures(Place(str(folder / name)), result)
+    sizes = list(sizes_of(list(present.values())))
+    yield from _untimed(Place(str(folder)), sizes)
+    yield from _slower(Place(str(folder)), sizes)
+
+
+def _failures(place: Place, result: Json) -> Iterator[Diagnostic]:
+    if result["refused"] is not None:
+        message = f"no step can be timed in this engine: {result['refused']}"
+        yield STEPS_FAILED.at(place, message, "compare whole servers by `servespec bench`")
+    elif not result["complete"]:
+        yield STEPS_FAILED.at(place, "the timing did not come to its end", "see the engine's log for why")
+    elif not any(batch["modes"] for batch in result["batches"]):
+        yield STEPS_FAILED.at(place, "no size could be timed", "see the other findings for why")
+
+
+def _untimed(place: Place, sizes: Iterable[Json]) -> Iterator[Diagnostic]:
+    for size in sizes:
+        if size["error"] is not None:
+            yield STEPS_FAILED.at(place, f"{size_words(size)} failed: {size['error']}", "see the engine's log for why")
+        elif size["because"] is not None:
+            message = f"{size_words(size)} was not timed: {size['because']}"
+            yield STEPS_INCOMPLETE.at(place, message, "leave it out, or let the spec hold it")
+
+
+def _slower(place: Place, sizes: Iterable[Json]) -> Iterator[Diagnostic]:
+    """The engine's own choice comes first, and the others never run while it serves."""
+    for size in sizes:
+        served = next(iter(size["modes"]), None)
+        if served is not None and served["verdict"] == Verdict.DOES_NOT_PAY:
+            found = served["eager_over_graph"]
+            message = (
+                f"{size_words(size)} is slower as {served['mode']} than eager: eager takes {found['ratio']:.3f} of"
+                f" its time ({found['low_95']:.3f} to {found['high_95']:.3f})"
+            )
+            yield GRAPH_DOES_NOT_PAY.at(place, message, _CAPTURE_LESS[size["kind"]])
+
+
+_CAPTURE_LESS: Final = {
+    "decode": "lower `compilation.max_decode_cudagraph_capture_requests`, or leave the size out of "
+    "`compilation.decode_cudagraph_capture_request_sizes`",
+    "mixed": "lower `compilation.max_prefill_cudagraph_capture_tokens`, or leave the size out of "
+    "`compilation.prefill_cudagraph_capture_token_sizes`",
+}
+
+
+def size_words(size: Json) -> str:
+    if size["kind"] == "decode":
+        return f"a decode of {size['requests']} requests, q={size['query_len']},"
+    return f"a step of {size['tokens']} tokens with prompts"

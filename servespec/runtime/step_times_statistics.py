@@ -1,0 +1,97 @@
+"""From the seconds of single steps to what a graph gains: medians, paired ratios with their intervals, verdicts.
+
+A step is done when its slowest worker is, so each step counts with the longest time that any worker took, part by part.
+A repeat counts with the mean of its steps, and is paired with the eager repeat of the same turn.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from statistics import fmean, median, quantiles
+from typing import Any, Final
+
+from servespec.runtime.bench.ratios import interval_95
+from servespec.runtime.extension.graph_choice import NONE
+
+Json = dict[str, Any]
+
+PARTS: Final = ("target", "sampling", "drafter")
+"""Of a step, in the order of a worker's file."""
+
+
+class Verdict(StrEnum):
+    """Of a graph at one size, by the interval of eager over graph."""
+
+    PAYS = "pays"
+    DOES_NOT_PAY = "does_not_pay"
+    UNDECIDED = "undecided"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModeTimes:
+    """One mode at one size; each sequence has a number for each repeat."""
+
+    mode: str
+    padded_tokens: int
+    step_seconds: Sequence[float]
+    part_seconds: Mapping[str, Sequence[float]]
+
+    @property
+    def median_seconds(self) -> float:
+        return median(self.step_seconds)
+
+    @property
+    def spread_seconds(self) -> float:
+        """Between the first and the third quartile."""
+        low, _, high = quantiles(self.step_seconds, n=4, method="inclusive")
+        return high - low
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gain:
+    """Eager over graph: the median of the paired ratios, and the interval of their geometric mean."""
+
+    ratio: float
+    low_95: float
+    high_95: float
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.low_95 > 1:
+            return Verdict.PAYS
+        return Verdict.DOES_NOT_PAY if self.high_95 < 1 else Verdict.UNDECIDED
+
+
+def gain(eager_seconds: Sequence[float], graph_seconds: Sequence[float]) -> Gain | None:
+    """None where a part took no time, as where nothing is drafted, or where there is one pair alone."""
+    if min((*eager_seconds, *graph_seconds), default=0) <= 0:
+        return None
+    ratios = [eager / graph for eager, graph in zip(eager_seconds, graph_seconds, strict=True)]
+    low, high = interval_95(ratios)
+    return None if low is None or high is None else Gain(ratio=median(ratios), low_95=low, high_95=high)
+
+
+def modes_of(batches: Sequence[Json]) -> tuple[ModeTimes, ...]:
+    """The modes of one batch, from what each worker timed; eager is the last."""
+    modes = tuple(_mode_of(of_workers) for of_workers in zip(*(batch["modes"] for batch in batches), strict=True))
+    assert not modes or modes[-1].mode == NONE
+    return modes
+
+
+def _mode_of(of_workers: Sequence[Json]) -> ModeTimes:
+    repeats = [list(_slowest(runs)) for runs in zip(*(mode["repeats"] for mode in of_workers), strict=True)]
+    return ModeTimes(
+        mode=of_workers[0]["mode"],
+        padded_tokens=of_workers[0]["padded_tokens"],
+        step_seconds=[fmean(map(sum, steps)) for steps in repeats],
+        part_seconds={part: [fmean(step[place] for step in steps) for steps in repeats] for place, part in _PLACES},
+    )
+
+
+_PLACES: Final = tuple(enumerate(PARTS))
+
+
+def _slowest(runs: Iterable[Sequence[Sequence[float]]]) -> Iterator[list[float]]:
+    """The steps of one repeat, from the runs of all workers."""
+    for of_workers in zip(*runs, strict=True):
+        yield [max(of_part) for of_part in zip(*of_workers, strict=True)]
