@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from servespec.compiler.facts.engine_fields import recorded_digests
+from servespec.compiler.facts.relied_on import Use, relied_on
 from servespec.compiler.facts.source_digest import digests_of
 from servespec.schema.field_docs import documented
 
@@ -53,10 +54,13 @@ class InstalledEngine:
     has_split_fields: bool
     has_worker_extension_hook: bool
 
-    def digests_that_differ(self, version: str) -> tuple[str, ...]:
-        """Names recorded for a supported ``version`` whose source here is other or absent, sorted."""
-        recorded = recorded_digests()[version]
-        return tuple(sorted(name for name, one in recorded.items() if self.digests.get(name) != one))
+    def digests_that_differ(self, version: str, uses: frozenset[Use] = frozenset()) -> tuple[str, ...]:
+        """Names recorded for a supported ``version`` whose source here is other or absent, sorted.
+
+        Of those that serving relies on, and ``uses``.
+        """
+        recorded = recorded_digests()[version].items()
+        return tuple(sorted(name for name, one in recorded if self.digests.get(name) != one and relied_on(name, uses)))
 
 
 def find_installed_engine(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from servespec.compiler.facts.relied_on import Use
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic
 from servespec.runtime.capture_report import rank_names
@@ -37,7 +38,7 @@ def launch_and_measure(
 
     Raises SpecError where this machine or this lowering cannot serve it.
     """
-    serving = serving_of(plan, folder)
+    serving = serving_of(plan, folder, frozenset({Use.MEASURING}))
     command = replace(serving.command, env={**serving.command.env, **variables})
     paths = [serving.folder / one for one in rank_names(plan, name)]
     for path in paths:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from servespec.compiler.engine import Engine
 from servespec.compiler.facts.devices import is_cpu
+from servespec.compiler.facts.relied_on import Use
 from servespec.compiler.json_text import json_text
 from servespec.compiler.lower import Lowered, Lowering, Statistics
 from servespec.compiler.plan import Plan
@@ -56,12 +57,12 @@ class Serving:
     ready_timeout_seconds: float
 
 
-def serving_of(plan: Plan, folder: Path | None) -> Serving:
-    """What will be started for ``plan``.
+def serving_of(plan: Plan, folder: Path | None, uses: frozenset[Use] = frozenset()) -> Serving:
+    """What will be started for ``plan``; ``uses`` rely on more of the engine than its serving does.
 
     Raises SpecError where this machine or this lowering cannot serve it.
     """
-    problems = tuple(_problems(plan))
+    problems = tuple(_problems(plan, uses | _uses_of(plan)))
     if problems:
         raise SpecError(problems)
     spec = plan.resolution.request.spec
@@ -88,22 +89,26 @@ def _plugin_variables(lowered: Lowered) -> dict[str, str]:
     return {"PYTHONPATH": os.pathsep.join(search_path), **keeps}
 
 
-def _problems(plan: Plan) -> Sequence[Diagnostic]:
+def _uses_of(plan: Plan) -> frozenset[Use]:
+    return frozenset({Use.REMEDIES} if plan.lowered.remedies else ())
+
+
+def _problems(plan: Plan, uses: frozenset[Use]) -> Sequence[Diagnostic]:
     request = plan.resolution.request
     hardware = hardware_problem(
         plan.resolution.device, plan.resolution.device_count, request.source.place_of(("hardware", "gpu"))
     )
     if hardware is not None:
         return (hardware,)
-    return tuple(_engine_problems(plan))
+    return tuple(_engine_problems(plan, uses))
 
 
-def _engine_problems(plan: Plan) -> Iterator[Diagnostic]:
+def _engine_problems(plan: Plan, uses: frozenset[Use]) -> Iterator[Diagnostic]:
     """An installed engine that is not the planned one; that none is installed, its start says."""
     engine, installed = plan.resolution.engine, find_installed_engine()
     if installed is None:
         return
-    difference = _difference(engine, installed)
+    difference = _difference(engine, installed, uses)
     if difference is not None:
         place = plan.resolution.request.source.place_of(("engine", "version"))
         said = f"the installed {installed.distribution} {installed.version}"
@@ -112,11 +117,11 @@ def _engine_problems(plan: Plan) -> Iterator[Diagnostic]:
         yield R010.at(place, message, help_text)
 
 
-def _difference(engine: Engine, installed: InstalledEngine) -> str | None:
+def _difference(engine: Engine, installed: InstalledEngine, uses: frozenset[Use]) -> str | None:
     """Why ``installed`` is not the planned engine; an unverified plan was asked for all the same."""
     if installed.distribution != engine.distribution:
         return "it is another build"
-    differing = installed.digests_that_differ(engine.facts_version) if engine.verified else ()
+    differing = installed.digests_that_differ(engine.facts_version, uses) if engine.verified else ()
     return f"{len(differing)} of the functions that the plan relies on differ" if differing else None
 
 

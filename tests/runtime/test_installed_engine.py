@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from servespec.compiler.facts.engine_fields import recorded_digests
+from servespec.compiler.facts.relied_on import Use
 from servespec.runtime.installed_engine import (
     InstalledEngine,
     documentation_of,
@@ -130,6 +131,18 @@ def test_one_other_function_is_another_engine() -> None:
     absent = dataclasses.replace(engine, digests={k: v for k, v in engine.digests.items() if k != name})
 
     assert [one.digests_that_differ("0.33.0") for one in (engine, changed, absent)] == [(), (name,), (name,)]
+
+
+def test_what_only_some_uses_rely_on_keeps_nobody_else_from_serving() -> None:
+    step = "vllm/v1/worker/gpu/model_runner.py:GPUModelRunner.execute_model"
+    shared = "vllm/v1/worker/gpu_worker.py:Worker.compile_or_warm_up_model"
+    engine = engine_like("0.33.0", "0.33.1")
+    changed = dataclasses.replace(engine, digests={**engine.digests, step: "0" * 16, shared: "0" * 16})
+
+    assert changed.digests_that_differ("0.33.0") == ()
+    assert changed.digests_that_differ("0.33.0", frozenset({Use.MEASURING})) == (step, shared)
+    assert changed.digests_that_differ("0.33.0", frozenset({Use.REMEDIES})) == (shared,)
+    assert matching_facts_version(changed) == "0.33.0"
     assert [matching_facts_version(one) for one in (changed, absent)] == [None, None]
 
 

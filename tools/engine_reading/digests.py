@@ -3,6 +3,7 @@
 import ast
 
 from engine_reading.source import Engine
+from servespec.compiler.facts.relied_on import RELIED_ON_BY
 from servespec.compiler.facts.source_digest import digest_of, names_in
 
 _GPU = "vllm/v1/worker/gpu"
@@ -11,16 +12,13 @@ _init_candidates needs_capture _capture_stream capture captured_token_counts dis
 run_pw_graph init_breakable_cg_runner"""
 _CUDAGRAPH_UTILS = """AttentionState BatchExecutionDescriptor _is_compatible ModelCudaGraphManager
 prepare_inputs_to_capture profile_cudagraph_memory _extrapolate_full_graph_memory make_cudagraph_stats"""
-_RUNNER = """initialize_kv_cache capture_model execute_model sample_tokens sample add_requests update_requests
-gather_batch_req_state prepare_inputs"""
 
-# Names that only one version has are recorded for that version alone.
+# Names that only one version has are recorded for that version alone; what only some uses rely on is in RELIED_ON_BY.
 TARGETS: dict[str, str] = {
     "vllm/config/vllm.py": """VllmConfig._set_cudagraph_sizes VllmConfig.use_v2_model_runner
         VllmConfig._get_v2_model_runner_unsupported_features VllmConfig._get_dbo_unsupported_features
         VllmConfig.uniform_decode_query_len VllmConfig._normalize_piecewise_cudagraph_mode
-        VllmConfig._maybe_enable_breakable_cudagraph VllmConfig.compute_hash""",
-    "vllm/config/cache.py": "CacheConfig.compute_hash",
+        VllmConfig._maybe_enable_breakable_cudagraph""",
     "vllm/config/compilation.py": """CUDAGraphMode CompilationConfig.resolve_cudagraph_mode_and_sizes
         CompilationConfig.set_splitting_ops_for_v1 CompilationConfig.post_init_cudagraph_sizes""",
     f"{_GPU}/cudagraph_utils.py": " ".join(
@@ -33,38 +31,13 @@ TARGETS: dict[str, str] = {
     "vllm/engine/arg_utils.py": """EngineArgs.get_batch_defaults
         EngineArgs._set_default_max_num_seqs_and_batched_tokens_args""",
     "vllm/compilation/cuda_graph.py": "CUDAGraphStat",
-    # What remedies replace, and what makes it safe.
-    "vllm/compilation/breakable_cudagraph.py": """BreakableCUDAGraphWrapper._capture BreakableCUDAGraphWrapper._replay
-        BreakableCUDAGraphWrapper.__call__""",
-    "vllm/utils/torch_utils.py": "weak_ref_tensor weak_ref_tensors",
-    "vllm/distributed/parallel_state.py": "graph_capture GraphCaptureContext GroupCoordinator.graph_capture",
-    "vllm/v1/worker/startup_plan.py": """compute_plan_fingerprint _load_plan _applicable_kv_cache_memory_bytes
-        maybe_apply_startup_plan maybe_save_startup_plan""",
-    "vllm/utils/mem_utils.py": "MemorySnapshot memory_profiling",
-    f"{_GPU}/spec_decode/eagle/eagle3_utils.py": "requires_aux_hidden_states",
-    f"{_GPU}/spec_decode/extract_hidden_states.py": "ExtractHiddenStatesSpeculator.propose",
     "vllm/v1/metrics/loggers.py": "load_stat_logger_plugin_factories StatLoggerManager.record",
     "vllm/v1/worker/utils.py": "get_uniform_decode_token_count",
+    f"{_GPU}/model_runner.py": "GPUModelRunner.initialize_kv_cache GPUModelRunner.capture_model",
     "vllm/v1/attention/backends/flash_attn.py": """FlashAttentionMetadataBuilder.__init__
         FlashAttentionMetadataBuilder.build""",
     "vllm/v1/attention/backends/mla/flashattn_mla.py": """FlashAttnMLAMetadataBuilder.__init__
         FlashAttnMLAMetadataBuilder._build_decode""",
-    # What a replay and timed steps drive, and what they stand in for.
-    "vllm/v1/core/sched/output.py": "SchedulerOutput NewRequestData CachedRequestData",
-    "vllm/v1/worker/gpu_worker.py": """Worker.determine_available_memory Worker.compile_or_warm_up_model
-        Worker.execute_model Worker.sample_tokens""",
-    f"{_GPU}/states.py": "RequestState.add_request",
-    f"{_GPU}/async_utils.py": "AsyncOutput.get_output",
-    f"{_GPU}/warmup.py": "_warmup_block_counter _reserved_block_count",
-    f"{_GPU}/model_states/default.py": "DefaultModelState.prepare_attn",
-    f"{_GPU}/model_runner.py": " ".join([f"GPUModelRunner.{name}" for name in _RUNNER.split()] + ["ExecuteModelState"]),
-    f"{_GPU}/spec_decode/target_dependent_ar/speculator.py": """TargetDependentARSpeculator.propose
-        TargetDependentARSpeculator._prefill TargetDependentARSpeculator._generate_draft
-        TargetDependentARSpeculator._generate_fused_drafts""",
-    f"{_GPU}/spec_decode/dflash/speculator.py": """DFlashSpeculator.propose DFlashSpeculator._generate_draft
-        DFlashSpeculator._prepare_graph_replay DFlashSpeculator._store_hidden_states""",
-    f"{_GPU}/spec_decode/multi_module_mtp/speculator.py": """MultiModuleMTPSpeculator.propose
-        MultiModuleMTPSpeculator._generate_drafts""",
 }
 _SPEC_DECODE = f"{_GPU}/spec_decode/**/*.py"
 _WORKER_BASE = "vllm/v1/worker/worker_base.py"
@@ -73,8 +46,9 @@ _WORKER_BASE = "vllm/v1/worker/worker_base.py"
 def digests(engine: Engine) -> dict[str, str]:
     """``file:name`` to digest, for every target that the wheel has."""
     wanted = [(path, name) for path, names in TARGETS.items() for name in names.split()]
+    on_demand = [tuple(key.split(":")) for names in RELIED_ON_BY.values() for key in sorted(names)]
     found = {}
-    for path, name in [*wanted, *_speculator_targets(engine), *_extension_targets(engine)]:
+    for path, name in [*wanted, *on_demand, *_speculator_targets(engine), *_extension_targets(engine)]:
         file = engine.root / path
         text = file.read_text(encoding="utf-8") if file.is_file() else ""
         if name in names_in(text):

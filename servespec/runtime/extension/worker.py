@@ -5,19 +5,21 @@ killed is not asked any more.
 Source: vllm/v1/worker/worker_base.py: WorkerWrapperBase.init_device, WorkerWrapperBase.shutdown.
 """
 
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from servespec.compiler.facts.relied_on import Use
 from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, digest
 from servespec.runtime.extension.failure import record_failures
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
 from servespec.runtime.extension.remedies import Counts, apply_remedies
-from servespec.runtime.extension.replay import replay_after_warm_up
+from servespec.runtime.extension.replay import VERIFY_VARIABLE, replay_after_warm_up
 from servespec.runtime.extension.report import write_left, write_report
 from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
-from servespec.runtime.extension.step_times import time_after_warm_up
+from servespec.runtime.extension.step_times import STEPS_VARIABLE, time_after_warm_up
 
 
 class PlannedGraphs:
@@ -30,7 +32,7 @@ class PlannedGraphs:
         Raises PlanMismatchError where the hand-off, the engine's source or another rank is not what was planned for.
         """
         given = hand_off_of(worker.vllm_config.additional_config)
-        check_engine(given["engine"])
+        check_engine(given["engine"], uses_of(given))
         _check_other_ranks(given["sha256"])
         install(given["managers"], _engine_types())
         bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
@@ -56,14 +58,21 @@ def hand_off_of(additional_config: Any) -> Mapping[str, Any]:
     return given
 
 
-def check_engine(facts_version: str) -> None:
-    """The source of this worker's engine is the one whose functions the plan relies on."""
+def uses_of(given: Mapping[str, Any]) -> frozenset[Use]:
+    """What relies on more of the engine than the graphs do."""
+    measures = any(os.environ.get(name) for name in (VERIFY_VARIABLE, STEPS_VARIABLE))
+    wanted = {Use.MEASURING: measures, Use.REMEDIES: bool(given.get("remedies"))}
+    return frozenset(use for use, is_wanted in wanted.items() if is_wanted)
+
+
+def check_engine(facts_version: str, uses: frozenset[Use] = frozenset()) -> None:
+    """The source of this worker's engine is the one whose functions the plan and ``uses`` rely on."""
     import vllm
 
     from servespec.runtime.installed_engine import find_installed_engine
 
     found = find_installed_engine(Path(str(vllm.__file__)).parents[1])
-    differing = found.digests_that_differ(facts_version) if found is not None else ("vllm",)
+    differing = found.digests_that_differ(facts_version, uses) if found is not None else ("vllm",)
     if differing:
         more = f" and {len(differing) - 1} more" if len(differing) > 1 else ""
         raise PlanMismatchError(f"this engine is not vLLM {facts_version}: {differing[0]}{more} differ")
