@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 
 from servespec.compiler.facts.decoder_layers import DECODER_LAYERS, DenseLayers, LayerFacts, SharedExperts
 from servespec.compiler.memory.dimensions import Dimensions, Missing, dimensions_of
@@ -79,8 +80,7 @@ def stage_lines(decoder: Decoder, split: Split, holder: Holder) -> tuple[tuple[M
     for layers in split.layers(decoder.dimensions.layers):
         starts.append(starts[-1] + layers)
     return tuple(
-        role_lines(decoder, _stage(decoder, split, range(first, last)), holder)
-        for first, last in zip(starts, starts[1:], strict=False)
+        role_lines(decoder, _stage(decoder, split, range(first, last)), holder) for first, last in pairwise(starts)
     )
 
 
