@@ -27,6 +27,8 @@ from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens
 from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_list
 from servespec.compiler.lower import Launch, Lowered, Lowering, legacy_token_list, lower
+from servespec.compiler.memory.ledger import ledger_of
+from servespec.compiler.memory.line import MemoryLine
 from servespec.compiler.plan import GraphPlan, Inputs, Plan
 from servespec.compiler.resolve.graph_request import model_ceiling
 from servespec.compiler.resolve.request import ResolveRequest
@@ -82,6 +84,7 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
     asked = split_shapes(frame, resolution.fields, resolution.defaults, stock_list)
     lowering, token_list = _lowering(resolution, asked, stock_list)
     graphs = _graph_plan(resolution, frame, _captured(resolution, lowering, asked, token_list), lowering)
+    ledger = ledger_of(resolution, *_graph_memory(resolution, graphs.shapes, lowering))
     findable = Findable(
         resolution=resolution,
         lowering=lowering,
@@ -91,6 +94,7 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
         stock_list=stock_list,
         token_list=_resolved_list(resolution, token_list),
         engines_list=_engines_list(resolution).sizes,
+        ledger=ledger,
     )
     lowered = lower(_launch(request, resolution, _hand_off(resolution, asked, lowering)), lowering, token_list)
     return Plan(
@@ -98,6 +102,7 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
         resolution=resolution,
         graphs=graphs,
         stock=_stock_plan(resolution) if request.with_stock else None,
+        ledger=ledger,
         lowered=lowered,
         diagnostics=in_file_order(
             (*early, *limits, *resolution.findings, *findings_of(findable), *_lowering_findings(resolution, lowered))
@@ -166,6 +171,17 @@ def _capture_seconds(shapes: tuple[Shape, ...]) -> float:
     target = [shape for shape in shapes if shape.runner is Runner.TARGET]
     full = sum(shape.mode is CudaGraphMode.FULL for shape in target)
     return (len(target) - full) * PIECEWISE_CAPTURE_SECONDS.value + full * FULL_CAPTURE_SECONDS.value
+
+
+# Memory
+
+
+def _graph_memory(
+    resolution: Resolution, shapes: tuple[Shape, ...], lowering: Lowering
+) -> tuple[tuple[MemoryLine, ...], MemoryLine | None]:
+    """What the graphs take, and what the engine's own estimate of them would be; no formula counts either yet."""
+    del resolution, shapes, lowering
+    return (), None
 
 
 # Lowering

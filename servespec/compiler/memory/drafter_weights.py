@@ -52,7 +52,7 @@ def drafter_lines(resolution: Resolution, target: Decoder | str) -> tuple[Memory
 
 
 def _unknown(because: str) -> Unknown:
-    return Unknown(owner="drafter", holder=Holder.DRAFTER, part=Part.WEIGHTS, because=because)
+    return Unknown(owner="weights", holder=Holder.DRAFTER, part=Part.WEIGHTS, because=because)
 
 
 def _is_eagle3(draft: Model) -> bool:

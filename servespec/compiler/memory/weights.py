@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
+from servespec.compiler.facts.architectures import BREAKABLE_ARCHITECTURES
 from servespec.compiler.facts.decoder_layers import DECODER_LAYERS, DenseLayers, LayerFacts, SharedExperts
 from servespec.compiler.memory.dimensions import Dimensions, Missing, dimensions_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
@@ -56,8 +57,11 @@ def decoder_of(model: Model, dtype: str | None, quantization: str | None) -> Dec
 
 
 def _has_other_layers(model: Model) -> bool:
+    """Whether a guess by the usual keys would leave out whole kinds of tensors."""
     traits = model.traits
-    return traits.is_hybrid or traits.is_attention_free or traits.is_encoder_decoder
+    names = set(traits.architectures)
+    has_own_model = any(names & listed.value for listed in BREAKABLE_ARCHITECTURES.values())
+    return has_own_model or traits.is_mla or traits.is_hybrid or traits.is_attention_free or traits.is_encoder_decoder
 
 
 def _guessed_layers(model: Model) -> LayerFacts:
@@ -67,7 +71,6 @@ def _guessed_layers(model: Model) -> LayerFacts:
     has_dense = model.config.get("first_k_dense_replace") is not None
     has_shared = bool(model.config.get("n_shared_experts"))
     return LayerFacts(
-        is_latent=traits.is_mla,
         expert_width=width if traits.is_mixture_of_experts else None,
         dense_layers=DenseLayers.FIRST if has_dense else DenseLayers.NONE,
         shared_experts=SharedExperts.COUNT if has_shared else SharedExperts.NONE,
