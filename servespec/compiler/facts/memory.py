@@ -16,13 +16,18 @@ def _engine(value: int, unit: str, path: str, quote: str, note: str = "") -> Sou
 
 
 DEFAULT_BLOCK_TOKENS: Final = _engine(16, "tokens", _CACHE, "DEFAULT_BLOCK_SIZE: ClassVar[int] = 16")
+_SIZES = "def get_supported_kernel_block_sizes(kv_cache_spec=None) -> list[int | MultipleOf]:"
 _FIRST_OF = "the smallest that the kernel takes, where it does not take the default"
 BLOCK_TOKENS: Final[Mapping[str, Sourced[int]]] = MappingProxyType(
     {
-        "FLASHMLA": _engine(64, "tokens", f"{_BACKENDS}/mla/flashmla.py", "return [64]", _FIRST_OF),
-        "FLASHMLA_SPARSE": _engine(64, "tokens", f"{_BACKENDS}/mla/flashmla_sparse.py", "return [64]", _FIRST_OF),
-        "CUTLASS_MLA": _engine(128, "tokens", f"{_BACKENDS}/mla/cutlass_mla.py", "return [128]", _FIRST_OF),
-        "FLASHINFER_MLA": _engine(32, "tokens", f"{_BACKENDS}/mla/flashinfer_mla.py", "return [32, 64]", _FIRST_OF),
+        "FLASHMLA": _engine(64, "tokens", f"{_BACKENDS}/mla/flashmla.py", _SIZES + "return [64]", _FIRST_OF),
+        "FLASHMLA_SPARSE": _engine(
+            64, "tokens", f"{_BACKENDS}/mla/flashmla_sparse.py", "return [64] return [MultipleOf(64)]", _FIRST_OF
+        ),
+        "CUTLASS_MLA": _engine(128, "tokens", f"{_BACKENDS}/mla/cutlass_mla.py", _SIZES + "return [128]", _FIRST_OF),
+        "FLASHINFER_MLA": _engine(
+            32, "tokens", f"{_BACKENDS}/mla/flashinfer_mla.py", _SIZES + "return [32, 64]", _FIRST_OF
+        ),
     }
 )
 """Blocks of the backends that do not take the engine's default."""

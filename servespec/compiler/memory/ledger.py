@@ -120,7 +120,7 @@ class Ledger:
 
     @property
     def whole(self) -> Amount:
-        """All that is on the device at once. A cache that follows the budget gives way to all that the budget counts."""
+        """All on the device at once; a cache that follows the budget gives way to all that the budget counts."""
         if self.pinned_bytes is not None:
             return self.all_lines + self.cache
         unbudgeted = _sum(line for line in self.lines if line.part is Part.GRAPHS or not line.is_budgeted)
