@@ -2,10 +2,12 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from servespec.compiler.facts.decoder_layers import DECODER_LAYERS
 from servespec.compiler.memory.kv_cache import KvCache, KvLayer, KvRequest, kv_cache_of
+from servespec.compiler.memory.kv_layers import layers_of
 from servespec.compiler.memory.line import Holder, MemoryLine
 from servespec.compiler.memory.split import Split
 from servespec.compiler.memory.weights import Decoder, decoder_of, stage_lines
@@ -120,3 +122,46 @@ def test_the_least_cache_holds_the_longest_request(cache: KvCache) -> None:
 def test_groups_hold_every_layer(cache: KvCache) -> None:
     assert all(group.block_bytes <= cache.block_bytes for group in cache.groups)
     assert all(group.layers > 0 for group in cache.groups)
+
+
+_VALUES = (
+    st.none() | st.booleans() | st.integers(-2, 300) | st.text(max_size=3) | st.lists(st.integers(0, 9), max_size=3)
+)
+_KEYS = st.sampled_from(
+    [
+        "hidden_size", "intermediate_size", "moe_intermediate_size", "num_hidden_layers", "num_attention_heads",
+        "num_key_value_heads", "head_dim", "vocab_size", "num_experts", "num_experts_per_tok", "n_shared_experts",
+        "first_k_dense_replace", "decoder_sparse_step", "mlp_only_layers", "layer_types", "sliding_window",
+        "kv_lora_rank", "q_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "index_topk",
+        "index_head_dim", "index_n_heads", "quantization_config", "max_position_embeddings", "partial_rotary_factor",
+        "draft_vocab_size", "target_hidden_size", "num_aux_hidden_states", "eagle_config", "tie_word_embeddings",
+    ]
+)  # fmt: skip
+_QUANTIZATION = st.fixed_dictionaries(
+    {"quant_method": st.sampled_from(["fp8", "awq", "gptq", "mxfp4", "compressed-tensors", "modelopt", "gguf"])},
+    optional={
+        "weight_block_size": _VALUES, "bits": _VALUES, "group_size": _VALUES, "quant_algo": _VALUES,
+        "config_groups": _VALUES | st.just({"group_0": {"weights": {"num_bits": 4, "group_size": 32}}}),
+    },
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(
+    architecture=st.sampled_from([*DECODER_LAYERS, "NewForCausalLM"]),
+    base=configs(),
+    changes=st.dictionaries(_KEYS, _VALUES | _QUANTIZATION, max_size=6),
+)
+def test_no_config_is_a_fault_of_ours(architecture: str, base: dict[str, Any], changes: dict[str, Any]) -> None:
+    """Whatever a config.json holds, its weights and layers are counted, or it is said why they are not."""
+    is_latent = architecture.startswith(("Deepseek", "Glm4MoeLite"))
+    model = model_of(
+        base | {"architectures": [architecture], "model_type": "deepseek_v3" if is_latent else "x"} | changes, "0.33.0"
+    )
+    found = decoder_of(model, None, None)
+    if isinstance(found, Decoder):
+        assert all(
+            line.size > 0 for lines in stage_lines(found, Split(tensor=2, pipeline=2), Holder.TARGET) for line in lines
+        )
+    layers = layers_of(model, Split(tensor=2), 2, Holder.TARGET)
+    assert isinstance(layers, str) or all(layer.token_bytes > 0 for layer in layers)

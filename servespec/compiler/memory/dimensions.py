@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from servespec.compiler.facts.decoder_layers import DenseLayers, LayerFacts, Presence, SharedExperts
 from servespec.compiler.facts.model_traits import text_config
@@ -76,12 +76,16 @@ class _Reading:
         self._config = config
         self.missing: list[str] = []
 
-    def integer(self, key: str) -> int:
-        value = self._config.get(key)
-        return self.known(key, value if isinstance(value, int) and not isinstance(value, bool) else None)
+    def count(self, key: str) -> int:
+        """A number that may be 0, which null stands for too."""
+        value = self._config.get(key, -1)
+        if value is None:
+            return 0
+        return value if _is_integer(value) and value >= 0 else self.known(key, None)
 
     def known(self, key: str, value: int | None) -> int:
-        if value is None:
+        """A size, which is at least 1."""
+        if value is None or value < 1:
             self.missing.append(key)
             return 1
         return value
@@ -140,8 +144,8 @@ def _latent(model: Model, read: _Reading) -> LatentDimensions:
         plain_width=read.known("qk_nope_head_dim", traits.qk_nope_head_dim),
         rotated_width=read.known("qk_rope_head_dim", traits.qk_rope_head_dim),
         value_width=read.known("v_head_dim", traits.v_head_dim),
-        index_heads=read.integer("index_n_heads") if has_index else 0,
-        index_width=read.integer("index_head_dim") if has_index else 0,
+        index_heads=read.count("index_n_heads") if has_index else 0,
+        index_width=read.count("index_head_dim") if has_index else 0,
     )
 
 
@@ -149,7 +153,7 @@ def _experts(model: Model, facts: LayerFacts, read: _Reading) -> ExpertDimension
     traits = model.traits
     if facts.expert_width is None or not traits.num_experts:
         return None
-    width = read.integer(facts.expert_width)
+    width = read.count(facts.expert_width)
     return ExpertDimensions(
         count=traits.num_experts,
         per_token=read.known("num_experts_per_tok", traits.num_experts_per_token),
@@ -164,8 +168,8 @@ def _shared_width(facts: LayerFacts, width: int, read: _Reading) -> int:
     if facts.shared_experts is SharedExperts.NONE:
         return 0
     if facts.shared_experts is SharedExperts.WIDTH:
-        return read.integer("shared_expert_intermediate_size")
-    return width * read.integer("n_shared_experts")
+        return read.count("shared_expert_intermediate_size")
+    return width * read.count("n_shared_experts")
 
 
 def _expert_layers(config: Mapping[str, Any], facts: LayerFacts, layers: int, read: _Reading) -> tuple[bool, ...]:
@@ -182,14 +186,19 @@ def _always(_: int) -> bool:
 
 
 def _after_the_first(read: _Reading) -> Callable[[int], bool]:
-    dense = read.integer("first_k_dense_replace")
+    dense = read.count("first_k_dense_replace")
     return lambda layer: layer >= dense
 
 
 def _every_step(text: Mapping[str, Any]) -> Callable[[int], bool]:
-    step = text.get("decoder_sparse_step") or 1
-    dense = frozenset(text.get("mlp_only_layers") or ())
+    written, listed = text.get("decoder_sparse_step"), text.get("mlp_only_layers")
+    step = written if _is_integer(written) and written > 0 else 1
+    dense = listed if isinstance(listed, list) else []
     return lambda layer: layer not in dense and (layer + 1) % step == 0
+
+
+def _is_integer(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _rotated_share(config: Mapping[str, Any], facts: LayerFacts) -> float:
@@ -197,4 +206,4 @@ def _rotated_share(config: Mapping[str, Any], facts: LayerFacts) -> float:
     rope = text.get("rope_parameters")
     places = (rope if isinstance(rope, Mapping) else {}, text)
     shares = (place.get("partial_rotary_factor") for place in places)
-    return next((share for share in shares if isinstance(share, int | float)), facts.rotated_share)
+    return next((share for share in shares if isinstance(share, float)), facts.rotated_share)

@@ -143,7 +143,7 @@ def _eagle3_matrices(draft: Model, decoder: Decoder, target: Decoder, split: Spl
         yield from grouped_attention(dimensions, decoder.facts, split, hidden if index else 2 * hidden)
         yield from mlp(hidden, dimensions.mlp, split)
     yield Matrix(role=Role.SMALL, rows=1, columns=hidden)
-    inputs = _hidden_states(draft) * (draft.config.get("target_hidden_size") or hidden)
+    inputs = _hidden_states(draft) * (_named(draft, "target_hidden_size") or hidden)
     yield Matrix(role=Role.MLP, rows=hidden, columns=inputs)
     if (dimensions.positions, dimensions.rotated_width) != (
         target.dimensions.positions,
@@ -153,12 +153,17 @@ def _eagle3_matrices(draft: Model, decoder: Decoder, target: Decoder, split: Spl
 
 
 def _hidden_states(draft: Model) -> int:
-    named = draft.config.get("num_aux_hidden_states")
-    if isinstance(named, int):
+    named = _named(draft, "num_aux_hidden_states")
+    if named:
         return named
     section = draft.config.get("eagle_config")
     layers = section.get("eagle_aux_hidden_state_layer_ids") if isinstance(section, dict) else None
-    return len(layers) if layers else EAGLE3_HIDDEN_STATES.value
+    return len(layers) if isinstance(layers, list) and layers else EAGLE3_HIDDEN_STATES.value
+
+
+def _named(draft: Model, key: str) -> int | None:
+    value = draft.config.get(key)
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _kept_vocabulary(
@@ -169,7 +174,7 @@ def _kept_vocabulary(
     Source: vllm/v1/worker/gpu/spec_decode/eagle/utils.py: load_eagle_model.
     """
     own, other = decoder.dimensions, target.dimensions
-    smaller = draft.config.get("draft_vocab_size") or own.vocabulary
+    smaller = _named(draft, "draft_vocab_size") or own.vocabulary
     head_size = _size(decoder, [vocabulary(replace(own, vocabulary=smaller), split)])
     embedding_size = _size(decoder, [vocabulary(own, split)])
     ids = 8 * smaller if smaller != other.vocabulary else 0

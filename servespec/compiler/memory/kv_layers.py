@@ -36,7 +36,7 @@ def kv_cache_plan(resolution: Resolution, stage: int) -> KvCache | str:
     request = resolution.request
     spec, split = request.spec, split_of(request.spec)
     length = max_model_len(request).value
-    if length is None:
+    if not length:
         return "the longest context is not known"
     element_bytes = _element_bytes(spec, request.target)
     if element_bytes is None:
@@ -50,6 +50,8 @@ def kv_cache_plan(resolution: Resolution, stage: int) -> KvCache | str:
     drafter = _drafter_layers(resolution, element_bytes) if stage == len(stages) - 1 else ()
     if isinstance(drafter, str):
         return drafter
+    if not own and not drafter:
+        return "the widest stage holds no layer"
     return kv_cache_of(
         (*own, *drafter),
         _block_tokens(resolution),
@@ -103,11 +105,11 @@ def layers_of(model: Model, split: Split, element_bytes: int, holder: Holder) ->
     if because:
         return because
     traits = model.traits
-    if traits.num_hidden_layers is None:
+    if not traits.num_hidden_layers:
         return "config.json names no `num_hidden_layers`"
     if traits.is_mla:
         return _latent_layers(model, element_bytes, holder)
-    if traits.head_size is None or traits.num_key_value_heads is None:
+    if not traits.head_size or not traits.num_key_value_heads:
         return "config.json names no size of heads"
     token_bytes = Bytes(2 * split.kv_heads(traits.num_key_value_heads) * traits.head_size * element_bytes)
     return tuple(
@@ -136,14 +138,14 @@ def _latent_layers(model: Model, element_bytes: int, holder: Holder) -> tuple[Kv
     Source: vllm/model_executor/models/deepseek_v2.py: DeepseekV32IndexerCache.
     """
     traits = model.traits
-    if traits.head_size is None:
+    if not traits.head_size:
         return "config.json names no `kv_lora_rank`"
     packed = traits.uses_sparse_index and element_bytes == 1
     token_bytes = SPARSE_FP8_TOKEN_BYTES.value if packed else traits.head_size * element_bytes
     layer: tuple[KvLayer, ...] = (KvLayer(holder=holder, token_bytes=Bytes(token_bytes)),)
     if traits.uses_sparse_index:
         width = text_config(model.config).get("index_head_dim")
-        if not isinstance(width, int):
+        if not isinstance(width, int) or width < 1:
             return "config.json names no `index_head_dim`"
         index_bytes = width + 4 * (width // INDEX_SCALE_ELEMENTS.value)
         layer = (*layer, KvLayer(holder=holder, token_bytes=Bytes(index_bytes)))

@@ -69,7 +69,8 @@ def _redundant_experts(spec: ServingSpec) -> int:
     balancer = engine_field(spec, "parallel", "eplb_config", None)
     if not engine_field(spec, "parallel", "enable_eplb", False) or not isinstance(balancer, Mapping):
         return 0
-    return int(balancer.get("num_redundant_experts", 0))
+    copies = balancer.get("num_redundant_experts", 0)
+    return copies if isinstance(copies, int) else 0
 
 
 def drafter_split_of(spec: ServingSpec) -> Split:

@@ -74,9 +74,9 @@ def _quantized(method: str, section: Mapping[str, Any]) -> Storage | None:
     if method in _EIGHT_BITS and not _names_four_bits(section):
         return _eight_bits(section)
     if method in _FOUR_BITS:
-        bits = int(section.get("bits", section.get("w_bit", 4)))
-        group = int(section.get("group_size", section.get("q_group_size", 128)))
-        return Storage(bits=bits, scale_bits=16 + bits, columns=max(group, 1), slack=0.03)
+        bits = _integer(section, "bits", "w_bit") or 4
+        group = _integer(section, "group_size", "q_group_size") or 128
+        return Storage(bits=bits, scale_bits=16 + bits, columns=group, slack=0.03)
     if method in ("modelopt_fp4", "nvfp4", "modelopt"):
         return Storage(bits=4, scale_bits=8, columns=16, slack=0.05)
     if method == "compressed-tensors":
@@ -93,8 +93,8 @@ def _names_four_bits(section: Mapping[str, Any]) -> bool:
 
 def _eight_bits(section: Mapping[str, Any]) -> Storage:
     block = section.get("weight_block_size")
-    if isinstance(block, list | tuple) and len(block) == 2:
-        return Storage(bits=8, scale_bits=32, rows=int(block[0]), columns=int(block[1]), slack=0.01)
+    if isinstance(block, list) and len(block) == 2 and all(isinstance(side, int) and side > 0 for side in block):
+        return Storage(bits=8, scale_bits=32, rows=block[0], columns=block[1], slack=0.01)
     return Storage(bits=8, scale_bits=32, slack=0.02)
 
 
@@ -102,7 +102,12 @@ def _compressed(section: Mapping[str, Any]) -> Storage | None:
     groups = section.get("config_groups")
     first = next(iter(groups.values()), None) if isinstance(groups, Mapping) else None
     weights = first.get("weights") if isinstance(first, Mapping) else None
-    if not isinstance(weights, Mapping) or not isinstance(weights.get("num_bits"), int):
+    bits = _integer(weights, "num_bits") if isinstance(weights, Mapping) else None
+    if bits is None or not isinstance(weights, Mapping):
         return None
-    bits, group = weights["num_bits"], weights.get("group_size")
-    return Storage(bits=bits, scale_bits=16, columns=group if isinstance(group, int) and group > 0 else 0, slack=0.03)
+    return Storage(bits=bits, scale_bits=16, columns=_integer(weights, "group_size") or 0, slack=0.03)
+
+
+def _integer(section: Mapping[str, Any], *keys: str) -> int | None:
+    """The first positive integer of these keys."""
+    return next((value for key in keys if isinstance(value := section.get(key), int) and value > 0), None)
