@@ -121,13 +121,18 @@ def test_windows_of_a_smaller_page_take_more_tokens_a_block() -> None:
     found = kv_cache_of((layer(200), layer(100, window=128)), 16, REQUEST)
 
     assert [group.block_tokens for group in found.groups] == [16, 32]
-    assert not found.has_equal_pages
 
 
 def test_without_the_hybrid_manager_windows_hold_everything() -> None:
     found = kv_cache_of((layer(), layer(window=128)), 16, REQUEST, keeps_windows=False)
 
     assert [(group.layers, group.window_tokens) for group in found.groups] == [(2, None)]
+
+
+def test_without_the_hybrid_manager_windows_alone_stay_windows() -> None:
+    found = kv_cache_of((layer(window=128),) * 2, 16, REQUEST, keeps_windows=False)
+
+    assert [(group.layers, group.window_tokens) for group in found.groups] == [(2, 128)]
 
 
 def test_the_least_cache_is_one_request_and_a_block_held_back() -> None:

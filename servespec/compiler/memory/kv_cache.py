@@ -46,7 +46,6 @@ class KvCache:
 
     groups: tuple[KvGroup, ...]
     request: KvRequest
-    has_equal_pages: bool = True
 
     @property
     def block_bytes(self) -> Bytes:
@@ -102,16 +101,16 @@ def _request_blocks(group: KvGroup, request: KvRequest) -> int:
 def kv_cache_of(
     layers: tuple[KvLayer, ...], block_tokens: int, request: KvRequest, *, keeps_windows: bool = True
 ) -> KvCache:
-    """The cache of at least one layer. Without ``keeps_windows`` windows take blocks for every token.
+    """The cache of at least one layer. Without ``keeps_windows``, windows beside full layers hold every token.
 
     Source: vllm/v1/core/kv_cache_planning.py: get_kv_cache_groups.
     """
     assert layers
-    kept = layers if keeps_windows else tuple(replace(layer, window_tokens=None) for layer in layers)
+    has_full = any(layer.window_tokens is None for layer in layers)
+    kept = tuple(replace(layer, window_tokens=None) for layer in layers) if has_full and not keeps_windows else layers
     if len({layer.window_tokens for layer in kept}) == 1:
         return KvCache(groups=(_one_group(kept, block_tokens),), request=request)
-    has_equal_pages = len({layer.token_bytes for layer in kept}) == 1
-    return KvCache(groups=_groups(kept, block_tokens), request=request, has_equal_pages=has_equal_pages)
+    return KvCache(groups=_groups(kept, block_tokens), request=request)
 
 
 def _one_group(layers: tuple[KvLayer, ...], block_tokens: int) -> KvGroup:
@@ -123,8 +122,8 @@ def _one_group(layers: tuple[KvLayer, ...], block_tokens: int) -> KvGroup:
     )
 
 
-_Kind = tuple[int | None, int]
-"""A window and the tokens of one block."""
+_Kind = tuple[int | None, int, int]
+"""A window, the tokens of one block, and the bytes of one token."""
 
 
 def _groups(layers: tuple[KvLayer, ...], block_tokens: int) -> tuple[KvGroup, ...]:
@@ -143,7 +142,7 @@ def _groups(layers: tuple[KvLayer, ...], block_tokens: int) -> tuple[KvGroup, ..
             block_bytes=Bytes(ceil(count / ceil(count / size)) * page_bytes),
             window_tokens=window,
         )
-        for (window, tokens), count in kinds.items()
+        for (window, tokens, _), count in kinds.items()
         for _ in range(ceil(count / size))
     )
 
@@ -155,4 +154,4 @@ def _kind(layer: KvLayer, block_tokens: int, page_bytes: int) -> _Kind:
     """
     own_bytes = block_tokens * layer.token_bytes
     ratio = page_bytes // own_bytes if page_bytes % own_bytes == 0 else 1
-    return layer.window_tokens, block_tokens * ratio
+    return layer.window_tokens, block_tokens * ratio, layer.token_bytes
