@@ -47,8 +47,7 @@ class SharedExperts(StrEnum):
 class LayerFacts:
     """``expert_width`` is the key of a routed expert's width, None without experts.
 
-    ``rotated_share`` is the part of a head that rotates where the config does not say; ``fits_formula`` is False
-    where the layers hold more than the formula counts.
+    ``rotated_share`` is the part of a head that rotates where the config does not say.
     """
 
     qkv_bias: Presence = Presence.CONFIG
@@ -63,7 +62,6 @@ class LayerFacts:
     shared_experts: SharedExperts = SharedExperts.NONE
     has_sinks: bool = False
     rotated_share: float = 1.0
-    fits_formula: bool = True
 
 
 def _layers(facts: LayerFacts, file: str, quote: str) -> Sourced[LayerFacts]:

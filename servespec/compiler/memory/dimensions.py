@@ -173,21 +173,13 @@ def _shared_width(facts: LayerFacts, width: int, read: _Reading) -> int:
 
 
 def _expert_layers(config: Mapping[str, Any], facts: LayerFacts, layers: int, read: _Reading) -> tuple[bool, ...]:
-    has_experts: Callable[[int], bool] = {
-        DenseLayers.NONE: _always,
-        DenseLayers.FIRST: _after_the_first(read) if facts.dense_layers is DenseLayers.FIRST else _always,
-        DenseLayers.STEP: _every_step(text_config(config)),
-    }[facts.dense_layers]
+    if facts.dense_layers is DenseLayers.NONE:
+        return (True,) * layers
+    if facts.dense_layers is DenseLayers.FIRST:
+        dense = read.count("first_k_dense_replace")
+        return tuple(layer >= dense for layer in range(layers))
+    has_experts = _every_step(text_config(config))
     return tuple(has_experts(layer) for layer in range(layers))
-
-
-def _always(_: int) -> bool:
-    return True
-
-
-def _after_the_first(read: _Reading) -> Callable[[int], bool]:
-    dense = read.count("first_k_dense_replace")
-    return lambda layer: layer >= dense
 
 
 def _every_step(text: Mapping[str, Any]) -> Callable[[int], bool]:

@@ -140,8 +140,7 @@ def ledger_of(
     request, spec = resolution.request, resolution.request.spec
     target = decoder_of(request.target, spec.model.dtype, spec.model.quantization)
     stage, weights = _widest_stage(resolution, target)
-    drafter = drafter_lines(resolution, target) if stage == _last_stage(spec) else ()
-    found = (*weights, *drafter, *working_lines(resolution, target))
+    found = (*weights, *working_lines(resolution, target))
     lines = tuple(line for line in found if isinstance(line, MemoryLine))
     kv = kv_cache_plan(resolution, stage)
     return Ledger(
@@ -176,22 +175,21 @@ def _pinned_bytes(spec: ServingSpec, kv: KvCache | str) -> Bytes | None:
     return None if pinned is None else Bytes(pinned)
 
 
-def _last_stage(spec: ServingSpec) -> int:
-    return spec.parallel.pipeline_parallel_size - 1
-
-
 def _widest_stage(resolution: Resolution, target: Decoder | str) -> tuple[int, tuple[MemoryLine | Unknown, ...]]:
-    """The stage that holds most weights, the drafter's with the last one's."""
+    """The stage that holds most weights, the last of equals; the drafter's are with the last stage's."""
     spec = resolution.request.spec
+    drafter = drafter_lines(resolution, target)
     if isinstance(target, str):
         unknown = Unknown(owner="weights", holder=Holder.TARGET, part=Part.WEIGHTS, because=target)
-        return _last_stage(spec), (unknown,)
-    stages = stage_lines(target, split_of(spec), Holder.TARGET)
-    drafter = sum(line.size for line in drafter_lines(resolution, target) if isinstance(line, MemoryLine))
-    sizes: list[int] = [sum(line.size for line in lines) for lines in stages]
-    sizes[-1] += drafter
-    widest = max(range(len(sizes)), key=lambda stage: (sizes[stage], stage))
+        return spec.parallel.pipeline_parallel_size - 1, (unknown, *drafter)
+    *before, last = stage_lines(target, split_of(spec), Holder.TARGET)
+    stages: list[tuple[MemoryLine | Unknown, ...]] = [*before, (*last, *drafter)]
+    widest = max(range(len(stages)), key=lambda stage: (_weights_bytes(stages[stage]), stage))
     return widest, stages[widest]
+
+
+def _weights_bytes(lines: tuple[MemoryLine | Unknown, ...]) -> int:
+    return sum(line.size for line in lines if isinstance(line, MemoryLine))
 
 
 def _unknown_cache(kv: KvCache | str) -> Iterator[Unknown]:
