@@ -177,7 +177,13 @@ def test_what_does_not_fit_names_a_change_of_each_field() -> None:
 
     assert finding.code == "P126"
     assert "`model.max_model_len: " in finding.help
-    assert "`parallel.tensor_parallel_size: 2`" in finding.help
+    assert "`parallel.tensor_parallel_size: 2` with `hardware.count: 2`" in finding.help
+    assert "leaves at most 4.2 GiB for KV: one request of 131072 tokens takes 16.0 GiB" in finding.message
+
+
+def test_weights_that_exceed_the_budget_are_told(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"take at least 57\.7 GiB of a budget of 20\.3 GiB, which leaves nothing"):
+        planned_model(tmp_path, QWEN3_30B, hardware={"gpu": "l4"})
 
 
 def test_the_changes_fit_and_a_little_less_does_not() -> None:
@@ -185,7 +191,7 @@ def test_the_changes_fit_and_a_little_less_does_not() -> None:
     graphs = (line(Part.GRAPHS, 0.1),)
     ledger = made(marginal, graphs)
     assert ledger.fits is Fit.MARGINAL
-    changes = dict(change.strip("`").split(": ") for change in remedies(marginal.resolution, ledger))
+    changes = dict(change.strip("`").split(": ") for change in remedies(marginal.resolution, ledger)[:2])
     length = int(changes["model.max_model_len"])
     share = float(changes["memory.gpu_memory_utilization"])
 

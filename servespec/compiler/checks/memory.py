@@ -41,8 +41,13 @@ def _message(subject: Findable, ledger: Ledger) -> str:
     needs = _needs(ledger)
     if ledger.pinned_bytes is not None:
         return f"a KV cache of {size_words(ledger.pinned_bytes)} is too small: {needs}"
+    budget = size_words(ledger.budget_bytes)
+    if left <= 0:
+        taken = size_words(ledger.spent.low if is_certain else ledger.spent.high)
+        words = "take at least" if is_certain else "may take"
+        return f"weights, a step and the engine {words} {taken} of a budget of {budget}, which leaves nothing for KV"
     words = "leaves at most" if is_certain else "may leave only"
-    return f"the budget of {size_words(ledger.budget_bytes)} {words} {size_words(max(0, left))} for KV: {needs}"
+    return f"the budget of {budget} {words} {size_words(left)} for KV: {needs}"
 
 
 def _needs(ledger: Ledger) -> str:

@@ -72,6 +72,8 @@ def _tensor_parallel(resolution: Resolution, ledger: Ledger) -> Iterator[str]:
         wider = with_spec(resolution, spec.model_copy(update={"parallel": parallel}))
         made = ledger_of(wider, graphs, ledger.estimate)
         if made is not None and _is_safe(made):
-            yield f"`parallel.tensor_parallel_size: {ranks}`"
+            devices = ranks * parallel.pipeline_parallel_size * parallel.data_parallel_size
+            more = f" with `hardware.count: {devices}`" if devices > spec.hardware.count else ""
+            yield f"`parallel.tensor_parallel_size: {ranks}`{more}"
             return
         ranks *= 2
