@@ -16,7 +16,7 @@ from servespec import __version__
 
 if TYPE_CHECKING:
     from servespec.compiler.plan import Plan
-    from servespec.diagnostics import Diagnostic
+    from servespec.diagnostics import Diagnostic, SpecError
     from servespec.runtime.gather import Options
 
 app = typer.Typer(
@@ -28,9 +28,10 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-EXIT_REFUSED, EXIT_USAGE, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_OUR_FAULT = 1, 2, 4, 5, 70
+EXIT_REFUSED, EXIT_USAGE, EXIT_DOES_NOT_FIT, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_OUR_FAULT = 1, 2, 3, 4, 5, 70
 LAUNCH_FAILED_CODES = frozenset({"L030", "L031"})
 UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "L027", "L032"})
+DOES_NOT_FIT_CODES = frozenset({"P126"})
 
 
 class FindingsFormat(StrEnum):
@@ -485,15 +486,19 @@ def _reporting(spec: str, text: str | None = None) -> Iterator[None]:
     except SpecError as error:
         texts = {spec: _text_of(spec) if text is None else text}
         _print_findings(list(error.diagnostics), texts, FindingsFormat.text, to_stdout=False)
-        raise typer.Exit(_exit_code(error.diagnostics)) from None
+        raise typer.Exit(_refusal_code(error)) from None
 
 
-def _exit_code(found: "tuple[Diagnostic, ...]") -> int:
+def _refusal_code(error: "SpecError") -> int:
     """Of what was refused, or could not be done."""
-    codes = {finding.code for finding in found}
+    from servespec.diagnostics import Severity
+
+    codes = {finding.code for finding in error.diagnostics if finding.severity is Severity.ERROR}
     if codes & UNSUPPORTED_CODES:
         return EXIT_UNSUPPORTED
-    return EXIT_LAUNCH_FAILED if codes & LAUNCH_FAILED_CODES else EXIT_REFUSED
+    if codes & LAUNCH_FAILED_CODES:
+        return EXIT_LAUNCH_FAILED
+    return EXIT_DOES_NOT_FIT if codes == DOES_NOT_FIT_CODES else EXIT_REFUSED
 
 
 def _print_findings(

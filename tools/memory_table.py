@@ -20,7 +20,7 @@ sys.path.insert(0, str(ROOT))
 from servespec.compiler.graphs.shape import Shape  # noqa: E402
 from servespec.compiler.lower import Lowering  # noqa: E402
 from servespec.compiler.memory.graph_pools import (  # noqa: E402
-    Remedy,
+    GraphRemedy,
     added_by_capture,
     engine_estimate,
     graph_lines,
@@ -185,8 +185,8 @@ class Saving:
     """What remedies took away, one after the other, on an earlier grid without a limit of decode tokens."""
 
     launch: Launch
-    before: frozenset[Remedy]
-    added: frozenset[Remedy]
+    before: frozenset[GraphRemedy]
+    added: frozenset[GraphRemedy]
     measured_gib: float
 
 
@@ -198,15 +198,15 @@ def savings() -> Iterator[Saving]:
         if launch.source == GB200 and launch.name.endswith("K=7, plan" if "Deep" in launch.name else "K=3, plan")
     )
     steps = (
-        (frozenset({Remedy.INDEXER_ROW_CHUNKS}), 25.35 - 15.35),
-        (frozenset({Remedy.STEPWISE_DRAFT_LOGITS, Remedy.WEAK_AUX_OUTPUTS}), 15.35 - 8.43),
-        (frozenset({Remedy.ONE_CAPTURE_STREAM}), 8.43 - 6.00),
+        (frozenset({GraphRemedy.INDEXER_ROW_CHUNKS}), 25.35 - 15.35),
+        (frozenset({GraphRemedy.STEPWISE_DRAFT_LOGITS, GraphRemedy.WEAK_AUX_OUTPUTS}), 15.35 - 8.43),
+        (frozenset({GraphRemedy.ONE_CAPTURE_STREAM}), 8.43 - 6.00),
     )
-    before: frozenset[Remedy] = frozenset()
+    before: frozenset[GraphRemedy] = frozenset()
     for added, measured in steps:
         yield Saving(deepseek, before, added, measured)
         before |= added
-    yield Saving(minimax, frozenset(), frozenset({Remedy.WEAK_AUX_OUTPUTS}), 9.33 - 4.51)
+    yield Saving(minimax, frozenset(), frozenset({GraphRemedy.WEAK_AUX_OUTPUTS}), 9.33 - 4.51)
 
 
 def saved(saving: Saving) -> float:
@@ -255,7 +255,7 @@ def subject_of(launch: Launch) -> Subject:
     return plan.resolution, plan.graphs.shapes, Lowering.LEGACY
 
 
-def predicted(launch: Launch, remedies: frozenset[Remedy] = frozenset()) -> dict[str, float]:
+def predicted(launch: Launch, remedies: frozenset[GraphRemedy] = frozenset()) -> dict[str, float]:
     """Every figure of the launch in GiB, by name."""
     resolution, shapes, lowering = subject_of(launch)
     lines = graph_lines(resolution, shapes, lowering, remedies)

@@ -27,9 +27,13 @@ from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens
 from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_list
 from servespec.compiler.lower import Launch, Lowered, Lowering, legacy_token_list, lower
+from servespec.compiler.memory.graph_pools import GraphRemedy, engine_estimate, graph_lines
+from servespec.compiler.memory.ledger import ledger_of
+from servespec.compiler.memory.line import MemoryLine
 from servespec.compiler.plan import GraphPlan, Inputs, Plan
 from servespec.compiler.remedies import handed_remedies, remedies_with_effect
 from servespec.compiler.resolve.graph_request import model_ceiling
+from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.request import ResolveRequest
 from servespec.compiler.resolve.resolution import Resolution, resolve
 from servespec.compiler.spec_checks import spec_findings
@@ -83,6 +87,7 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
     asked = split_shapes(frame, resolution.fields, resolution.defaults, stock_list)
     lowering, token_list = _lowering(resolution, asked, stock_list)
     graphs = _graph_plan(resolution, frame, _captured(resolution, lowering, asked, token_list), lowering)
+    ledger = ledger_of(resolution, *_graph_memory(resolution, asked, graphs.shapes, lowering))
     findable = Findable(
         resolution=resolution,
         lowering=lowering,
@@ -92,6 +97,7 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
         stock_list=stock_list,
         token_list=_resolved_list(resolution, token_list),
         engines_list=_engines_list(resolution).sizes,
+        ledger=ledger,
     )
     lowered = lower(_launch(resolution, asked, lowering), lowering, token_list)
     return Plan(
@@ -99,6 +105,7 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
         resolution=resolution,
         graphs=graphs,
         stock=_stock_plan(resolution) if request.with_stock else None,
+        ledger=ledger,
         lowered=lowered,
         diagnostics=in_file_order(
             (*early, *limits, *resolution.findings, *findings_of(findable), *_lowering_findings(resolution, lowered))
@@ -167,6 +174,21 @@ def _capture_seconds(shapes: tuple[Shape, ...]) -> float:
     target = [shape for shape in shapes if shape.runner is Runner.TARGET]
     full = sum(shape.mode is CudaGraphMode.FULL for shape in target)
     return (len(target) - full) * PIECEWISE_CAPTURE_SECONDS.value + full * FULL_CAPTURE_SECONDS.value
+
+
+# Memory
+
+
+def _graph_memory(
+    resolution: Resolution, asked: tuple[Shape, ...], shapes: tuple[Shape, ...], lowering: Lowering
+) -> tuple[tuple[MemoryLine, ...], MemoryLine | None]:
+    """What the graphs take, and the engine's own estimate of them; nothing on V1, which pools otherwise."""
+    if resolution.runner is ModelRunner.V1:
+        return (), None
+    in_force = remedies_with_effect(resolution, asked) if lowering is Lowering.EXTENSION else ()
+    remedies = frozenset(one for one in GraphRemedy if str(one) in in_force)
+    lines = graph_lines(resolution, shapes, lowering, remedies)
+    return lines, engine_estimate(resolution, shapes, lines, lowering)
 
 
 # Lowering

@@ -14,6 +14,8 @@ from servespec.compiler.graphs.hand_off import Remedy
 from servespec.compiler.graphs.managers import GraphFrame
 from servespec.compiler.graphs.shape import Routine, Row, Runner, Shape, rows_of, union_tokens
 from servespec.compiler.lower import Lowered, Lowering
+from servespec.compiler.memory.document import MEMORY_SCHEMA, ledger_json
+from servespec.compiler.memory.ledger import Ledger
 from servespec.compiler.plan_rules import R115
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic, has_errors
@@ -51,13 +53,14 @@ class Plan:
     """All that is decided before launch.
 
     ``graphs`` is what will be captured under the lowering; ``stock`` what the unmodified engine would capture for
-    the same spec without our fields, None where it was not asked for.
+    the same spec without our fields, None where it was not asked for; ``ledger`` is None on a CPU.
     """
 
     servespec_version: str
     resolution: Resolution
     graphs: GraphPlan
     stock: GraphPlan | None
+    ledger: Ledger | None
     lowered: Lowered
     diagnostics: tuple[Diagnostic, ...]
     inputs: Inputs
@@ -87,7 +90,7 @@ class Plan:
             "device": _device_json(resolution),
             "resolved": {path: _resolved_json(value) for path, value in sorted(resolution.values.items())},
             **_graphs_json(self.graphs, frame, resolution),
-            "memory": None,
+            "memory": None if self.ledger is None else ledger_json(self.ledger),
             "diagnostics": [d.to_json() for d in self.diagnostics],
             "inputs": {
                 "spec_sha256": self.inputs.spec_sha256,
@@ -305,7 +308,7 @@ _MODEL_INPUT = {"type": "object", "additionalProperties": {"type": ["string", "n
 PLAN_SCHEMA: dict[str, Any] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "servespec plan",
-    "description": "What a vLLM server will capture and how every batch runs, format 1.",
+    "description": "What a vLLM server will capture, how every batch runs and where memory goes, format 1.",
     "type": "object",
     "required": [
         "format", "servespec", "engine", "device", "resolved", *_GRAPHS_PROPERTIES, "memory", "diagnostics",
@@ -346,7 +349,7 @@ PLAN_SCHEMA: dict[str, Any] = {
             },
         },
         **_GRAPHS_PROPERTIES,
-        "memory": {"type": "null"},
+        "memory": MEMORY_SCHEMA,
         "diagnostics": DIAGNOSTICS_SCHEMA,
         "inputs": {
             "type": "object",

@@ -208,6 +208,19 @@ P125 = Rule(
     "engine facts, Readers of the token list.",
     "vllm/model_executor/warmup/kernel_warmup.py: kernel_warmup",
 )  # fmt: skip
+P126 = Rule(
+    "P126", "does-not-fit", Severity.ERROR, "the plan does not fit the device's memory",
+    "Even at the low ends of all error bars, weights, the peak of a step and what the engine keeps leave less than the "
+    "engine starts with: a KV cache for one request at max_model_len and one block. The help names the smallest change "
+    "of each field that makes it fit.",
+    "vllm/v1/core/kv_cache_planning.py: _check_enough_kv_cache_memory",
+)  # fmt: skip
+P127 = Rule(
+    "P127", "may-not-fit", Severity.WARNING, "the plan fits only within the error bars",
+    "At the high ends of the error bars the engine would not start, or the device would run out of memory. "
+    "`servespec plan --details` shows every line with its bar.",
+    "vllm/v1/core/kv_cache_planning.py: _check_enough_kv_cache_memory",
+)  # fmt: skip
 P128 = Rule(
     "P128", "remedy-without-effect", Severity.NOTE, "a remedy has nothing to do",
     "The plan captures nothing that it would change. The message says what is missing.",

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from servespec.render.alignment import aligned
+from servespec.render.memory_text import memory_text
 
 Json = Mapping[str, Any]
 
@@ -12,7 +13,7 @@ _TARGET_DECODE = ("uniform_decode", "adaptive_verification")
 
 def plan_text(plan: Json, *, details: bool = False) -> str:
     """The whole page, at most 80 columns wide but for long lists under ``details``."""
-    parts = [_heading(plan), "\n".join(_verdict(plan)), _table(plan)]
+    parts = [_heading(plan), "\n".join(_verdict(plan)), _table(plan), memory_text(plan["memory"], details=details)]
     if details:
         parts += [_resolved(plan), _sizes(plan), _launch(plan)]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -110,6 +110,21 @@ def test_2_for_usage(words: tuple[str, ...]) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("command", ["plan", "serve", "verify"])
+def test_3_for_what_does_not_fit(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(CASES / "errors-does-not-fit")
+    done = run(command, "spec.yaml")
+
+    assert (done.exit_code, done.stdout, "error[P126]" in done.stderr) == (3, "", True)
+
+
+def test_1_for_what_is_refused_beside_its_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A spec that the engine refuses is to be mended first."""
+    monkeypatch.chdir(CASES / "errors-does-not-fit")
+
+    assert run("plan", "spec.yaml", "--set", "attention.backend=FLASHMLA").exit_code == 1
+
+
 @pytest.mark.parametrize("case", ["errors-device", "errors-engine-version", "errors-lowering"])
 def test_4_for_what_is_not_supported(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CASES / case)

@@ -253,11 +253,11 @@ def test_what_the_engine_states_is_answered_with_its_numbers(line: str, said: st
 
 
 def test_a_pinned_cache_below_one_request_is_raised(tmp_path: Path) -> None:
-    plan = plan_of(memory={"kv_cache_memory_bytes": "4MiB"})
+    plan = plan_of(memory={"kv_cache_memory_bytes": "6GiB"})
 
     finding = advice(plan, tmp_path, f"ValueError: {ONE_REQUEST.format(fitting='')}\n")
 
-    assert finding.help == f"write `memory.kv_cache_memory_bytes: {ceil((12.0 * 1.1 + 0.005) * GIB)}` (now {4 << 20})"
+    assert finding.help == f"write `memory.kv_cache_memory_bytes: {ceil((12.0 * 1.1 + 0.005) * GIB)}` (now {6 << 30})"
 
 
 def test_other_findings_stay_as_they_are(tmp_path: Path) -> None:

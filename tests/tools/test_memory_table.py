@@ -8,7 +8,7 @@ import memory_table as table
 import pytest
 
 from servespec.compiler.lower import Lowering
-from servespec.compiler.memory.graph_pools import Remedy, added_by_capture, engine_estimate, graph_lines
+from servespec.compiler.memory.graph_pools import GraphRemedy, added_by_capture, engine_estimate, graph_lines
 from servespec.compiler.memory.line import MemoryLine
 from servespec.provenance import Basis
 
@@ -31,7 +31,7 @@ def rows() -> list[tuple[str, str, float, float]]:
     return list(table.rows())
 
 
-def lines_of(name: str, remedies: frozenset[Remedy] = frozenset(), **changes: object) -> dict[str, MemoryLine]:
+def lines_of(name: str, remedies: frozenset[GraphRemedy] = frozenset(), **changes: object) -> dict[str, MemoryLine]:
     launch = replace(LAUNCHES[name], **changes)  # type: ignore[arg-type]
     found = graph_lines(*table.subject_of(launch), remedies)
     lines = {line.owner: line for line in found}
@@ -111,15 +111,15 @@ def test_ranks_divide_no_indexer_logits() -> None:
 
 
 CONCERNS = {
-    Remedy.WEAK_AUX_OUTPUTS: ("auxiliary hidden states kept",),
-    Remedy.INDEXER_ROW_CHUNKS: ("indexer logits",),
-    Remedy.STEPWISE_DRAFT_LOGITS: ("block: draft logits",),
-    Remedy.ONE_CAPTURE_STREAM: ("block: activations", "block: draft logits", "workspace of matrix products"),
+    GraphRemedy.WEAK_AUX_OUTPUTS: ("auxiliary hidden states kept",),
+    GraphRemedy.INDEXER_ROW_CHUNKS: ("indexer logits",),
+    GraphRemedy.STEPWISE_DRAFT_LOGITS: ("block: draft logits",),
+    GraphRemedy.ONE_CAPTURE_STREAM: ("block: activations", "block: draft logits", "workspace of matrix products"),
 }
 
 
-@pytest.mark.parametrize("remedy", list(Remedy))
-def test_a_remedy_saves_in_the_lines_that_it_concerns_and_nowhere_else(remedy: Remedy) -> None:
+@pytest.mark.parametrize("remedy", list(GraphRemedy))
+def test_a_remedy_saves_in_the_lines_that_it_concerns_and_nowhere_else(remedy: GraphRemedy) -> None:
     name = "DeepSeek-V4-Flash DSpark K=7, plan"
     before, after = lines_of(name), lines_of(name, frozenset({remedy}))
 
@@ -136,7 +136,7 @@ def test_more_remedies_never_cost(name: str) -> None:
     totals = {
         chosen: sum(line.size for line in lines_of(name, frozenset(chosen)).values())
         for count in range(5)
-        for chosen in combinations(Remedy, count)
+        for chosen in combinations(GraphRemedy, count)
     }
 
     for chosen, total in totals.items():
@@ -170,7 +170,7 @@ def test_a_soft_cap_makes_a_second_copy_of_the_logits() -> None:
 @pytest.mark.parametrize("saving", list(table.savings()), ids=lambda saving: "-".join(sorted(saving.added)))
 def test_measured_savings(saving: table.Saving) -> None:
     """A capture of 8,192 rows had one segment of converted logits, where ours has two; that line's low end is none."""
-    allowed = {Remedy.INDEXER_ROW_CHUNKS: 0.90, Remedy.ONE_CAPTURE_STREAM: 0.35}
+    allowed = {GraphRemedy.INDEXER_ROW_CHUNKS: 0.90, GraphRemedy.ONE_CAPTURE_STREAM: 0.35}
     error = max(allowed.get(remedy, 0.25) for remedy in saving.added)
 
     assert table.saved(saving) == pytest.approx(saving.measured_gib, rel=error)

@@ -21,7 +21,7 @@ EXIT_CODES: Mapping[int, tuple[str, str]] = {
     2: ("usage", "The command line itself is wrong, or `explain` knows no such name."),
     3: (
         "does not fit",
-        "The plan does not fit the device's memory. No command ends so yet: plans have no memory part.",
+        "The plan does not fit the device's memory, even at the low ends of its error bars.",
     ),
     4: ("unsupported", "Engine, version, hardware or lowering is absent or not supported."),
     5: ("launch failed", "The engine did not start, or not in time."),

@@ -10,6 +10,7 @@ from servespec.compiler.graphs.shape import Row, Shape, rows_of
 from servespec.compiler.graphs.split import CaptureFields
 from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Lowering
+from servespec.compiler.memory.ledger import Ledger
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic, Place
 from servespec.units import Tokens
@@ -21,6 +22,7 @@ class Findable:
 
     ``stock_list`` is the engine's list for the spec as written, ``token_list`` the one it resolves under the lowering
     and ``engines_list`` its own, where nothing about sizes is written; all are empty where nothing is captured.
+    ``ledger`` is None on a CPU.
     """
 
     resolution: Resolution
@@ -31,6 +33,7 @@ class Findable:
     stock_list: TokenList
     token_list: tuple[Tokens, ...]
     engines_list: tuple[Tokens, ...]
+    ledger: Ledger | None
 
     @property
     def frame(self) -> GraphFrame:

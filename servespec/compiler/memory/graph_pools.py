@@ -42,8 +42,8 @@ from servespec.provenance import Basis
 from servespec.units import Bytes, Tokens, size_words
 
 
-class Remedy(StrEnum):
-    """Changes of the engine that take graph memory away; each changes the lines that it concerns."""
+class GraphRemedy(StrEnum):
+    """Remedies that take graph memory away, in force or not yet there; each changes the lines that it concerns."""
 
     WEAK_AUX_OUTPUTS = "weak_aux_outputs"
     ONE_CAPTURE_STREAM = "one_capture_stream"
@@ -86,7 +86,7 @@ def graph_lines(
     resolution: Resolution,
     shapes: tuple[Shape, ...],
     lowering: Lowering,
-    remedies: frozenset[Remedy] = frozenset(),
+    remedies: frozenset[GraphRemedy] = frozenset(),
 ) -> tuple[MemoryLine, ...]:
     """What the graphs of ``shapes`` will hold, one line for each owner of each runner; none where there are none."""
     if not shapes:
@@ -108,7 +108,7 @@ def graph_lines(
 
 
 def _target_lines(
-    resolution: Resolution, target: _Manager, bound: Tokens, remedies: frozenset[Remedy]
+    resolution: Resolution, target: _Manager, bound: Tokens, remedies: frozenset[GraphRemedy]
 ) -> Iterator[MemoryLine]:
     """What only the target's graphs hold."""
     yield from _output_lines(resolution, target, bound)
@@ -224,19 +224,19 @@ def _manager(
 
 
 def _pool_lines(
-    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[Remedy]
+    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[GraphRemedy]
 ) -> Iterator[MemoryLine]:
     """Growth of the pools, in the order of capture."""
     shared = CachingAllocator()
     for manager in managers:
-        pool = shared if Remedy.ONE_CAPTURE_STREAM in remedies else CachingAllocator()
+        pool = shared if GraphRemedy.ONE_CAPTURE_STREAM in remedies else CachingAllocator()
         for mode, grown in _played(resolution, manager, pool, remedies):
             for owner, size in grown.items():
                 yield _pool_line(manager, mode, owner, Bytes(size))
 
 
 def _played(
-    resolution: Resolution, manager: _Manager, pool: CachingAllocator, remedies: frozenset[Remedy]
+    resolution: Resolution, manager: _Manager, pool: CachingAllocator, remedies: frozenset[GraphRemedy]
 ) -> Iterator[tuple[CudaGraphMode, dict[str, int]]]:
     """What each mode adds to the pool.  Attention is an eager break of PIECEWISE graphs, so they hold none of it."""
     for mode in CAPTURE_ORDER.value:
@@ -248,7 +248,7 @@ def _played(
         is_full = mode is CudaGraphMode.FULL
         outputs = manager.forward.run(pool, widest.tokens, runs_attention=is_full)
         if is_full and manager.runner is Runner.DRAFTER:
-            draft_logits(resolution, pool, widest, stepwise=Remedy.STEPWISE_DRAFT_LOGITS in remedies)
+            draft_logits(resolution, pool, widest, stepwise=GraphRemedy.STEPWISE_DRAFT_LOGITS in remedies)
         pool.give(*outputs)
         yield mode, dict(pool.grown_bytes - before)
 
@@ -276,7 +276,7 @@ def _line(manager: _Manager, owner: str, size: Bytes, low: float, high: float, b
     )
 
 
-def _kept_aux_lines(resolution: Resolution, target: _Manager, remedies: frozenset[Remedy]) -> Iterator[MemoryLine]:
+def _kept_aux_lines(resolution: Resolution, target: _Manager, remedies: frozenset[GraphRemedy]) -> Iterator[MemoryLine]:
     """Breakable graphs keep the auxiliary hidden states of every size, because their references are one level deep.
 
     Those of the widest size are among its activations.
@@ -284,7 +284,7 @@ def _kept_aux_lines(resolution: Resolution, target: _Manager, remedies: frozense
     """
     layers = aux_layers(resolution)
     is_breakable = resolution.values["compilation.breakable_cudagraph"].value
-    if not (is_breakable and layers and target.piecewise) or Remedy.WEAK_AUX_OUTPUTS in remedies:
+    if not (is_breakable and layers and target.piecewise) or GraphRemedy.WEAK_AUX_OUTPUTS in remedies:
         return
     others = sum(shape.tokens for shape in target.piecewise) - target.widest_piecewise
     size = Bytes(others * layers * target.forward.hidden)
@@ -292,7 +292,7 @@ def _kept_aux_lines(resolution: Resolution, target: _Manager, remedies: frozense
     yield _line(target, "auxiliary hidden states kept of every PIECEWISE size", size, 0.95, 1.1, because)
 
 
-def _indexer_lines(resolution: Resolution, target: _Manager, remedies: frozenset[Remedy]) -> Iterator[MemoryLine]:
+def _indexer_lines(resolution: Resolution, target: _Manager, remedies: frozenset[GraphRemedy]) -> Iterator[MemoryLine]:
     """Logits of FULL graphs; PIECEWISE graphs run the indexer as an eager break.
 
     The next layer's scores are often cut from the segment of the converted ones, which then need another.
@@ -300,7 +300,7 @@ def _indexer_lines(resolution: Resolution, target: _Manager, remedies: frozenset
     row = indexer_row(resolution)
     if row is None or not target.widest_full:
         return
-    chunk = _CHUNK_ROWS if Remedy.INDEXER_ROW_CHUNKS in remedies else target.widest_full
+    chunk = _CHUNK_ROWS if GraphRemedy.INDEXER_ROW_CHUNKS in remedies else target.widest_full
     rows = min(target.widest_full, chunk)
     because = f"{rows} rows x {row.positions} positions"
     yield _line(target, "indexer logits in FULL graphs", Bytes(rows * row.scored_bytes), 0.97, 1.05, because)
@@ -354,11 +354,11 @@ def _eager_rest(resolution: Resolution, target: _Manager, bound: Tokens) -> Byte
 
 
 def _workspace_lines(
-    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[Remedy]
+    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[GraphRemedy]
 ) -> Iterator[MemoryLine]:
     capability = resolution.device.compute_capability
     each = BLAS_WORKSPACE.value if capability >= (9, 0) else OLDER_BLAS_WORKSPACE.value
-    streams = managers[:1] if Remedy.ONE_CAPTURE_STREAM in remedies else managers
+    streams = managers[:1] if GraphRemedy.ONE_CAPTURE_STREAM in remedies else managers
     for runner, own in groupby(streams, key=lambda manager: manager.runner):
         count = len(tuple(own))
         size = Bytes(count * each)

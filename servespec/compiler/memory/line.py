@@ -52,3 +52,26 @@ def exact_line(owner: str, holder: Holder, part: Part, size: Bytes, because: str
     return MemoryLine(
         owner=owner, holder=holder, part=part, size=size, low=size, high=size, basis=Basis.EXACT, because=because
     )
+
+
+def line_within(
+    *,
+    owner: str,
+    holder: Holder,
+    part: Part,
+    size: Bytes,
+    low_share: float,
+    high_share: float,
+    because: str,
+) -> MemoryLine:
+    """A line with shares of its size as error bars; exact where there are none."""
+    return MemoryLine(
+        owner=owner,
+        holder=holder,
+        part=part,
+        size=size,
+        low=Bytes(int(size * (1 - low_share))),
+        high=Bytes(int(size * (1 + high_share))),
+        basis=Basis.ESTIMATE if low_share or high_share else Basis.EXACT,
+        because=because,
+    )

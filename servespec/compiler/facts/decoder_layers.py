@@ -1,0 +1,189 @@
+"""What tensors a decoder layer of each known architecture stores, where its config.json alone does not tell."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+from servespec.provenance import Sourced
+
+_MODELS = "vllm/model_executor/models"
+
+
+class Presence(StrEnum):
+    """Whether a tensor is there; ``CONFIG`` leaves it to a flag of the config."""
+
+    NEVER = "never"
+    ALWAYS = "always"
+    CONFIG = "config"
+
+
+class QkNorm(StrEnum):
+    """Norms of queries and keys: one weight for every element of a head, or of all heads."""
+
+    NONE = "none"
+    HEAD = "head"
+    ALL_HEADS = "all heads"
+
+
+class DenseLayers(StrEnum):
+    """Which layers of a mixture of experts have an ordinary MLP."""
+
+    NONE = "none"
+    FIRST = "the first `first_k_dense_replace`"
+    STEP = "all but every `decoder_sparse_step`th, and `mlp_only_layers`"
+
+
+class SharedExperts(StrEnum):
+    """Experts that every token takes."""
+
+    NONE = "none"
+    COUNT = "`n_shared_experts` of the routed experts' width"
+    WIDTH = "one of `shared_expert_intermediate_size`, with a gate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerFacts:
+    """``expert_width`` is the key of a routed expert's width, None without experts.
+
+    ``rotated_share`` is the part of a head that rotates where the config does not say.
+    """
+
+    qkv_bias: Presence = Presence.CONFIG
+    output_bias: Presence = Presence.NEVER
+    mlp_bias: Presence = Presence.NEVER
+    qk_norm: QkNorm = QkNorm.NONE
+    qk_norm_flag: str | None = None
+    is_latent: bool = False
+    expert_width: str | None = None
+    expert_bias: bool = False
+    dense_layers: DenseLayers = DenseLayers.NONE
+    shared_experts: SharedExperts = SharedExperts.NONE
+    has_sinks: bool = False
+    rotated_share: float = 1.0
+
+
+def _layers(facts: LayerFacts, file: str, quote: str) -> Sourced[LayerFacts]:
+    return Sourced(facts, "tensors", "vllm", "0.33.0", f"{_MODELS}/{file}", quote)
+
+
+_LLAMA = _layers(
+    LayerFacts(output_bias=Presence.CONFIG, mlp_bias=Presence.CONFIG), "llama.py", "bias_o_proj = attention_bias"
+)
+_QWEN2 = _layers(LayerFacts(qkv_bias=Presence.ALWAYS), "qwen2.py", "self.total_num_kv_heads, bias=True,")
+_QWEN3 = _layers(LayerFacts(qk_norm=QkNorm.HEAD), "qwen3.py", "self.q_norm = RMSNorm(self.head_dim, eps=rms_norm_eps)")
+_QWEN2_MOE = _layers(
+    LayerFacts(
+        qkv_bias=Presence.ALWAYS,
+        expert_width="moe_intermediate_size",
+        dense_layers=DenseLayers.STEP,
+        shared_experts=SharedExperts.WIDTH,
+    ),
+    "qwen2_moe.py",
+    "intermediate_size=config.shared_expert_intermediate_size",
+)
+_QWEN3_MOE = _layers(
+    LayerFacts(qk_norm=QkNorm.HEAD, expert_width="moe_intermediate_size", dense_layers=DenseLayers.STEP),
+    "qwen3_moe.py",
+    "config.num_experts > 0 and (layer_idx + 1) % config.decoder_sparse_step == 0",
+)
+_MIXTRAL = _layers(
+    LayerFacts(qkv_bias=Presence.NEVER, expert_width="intermediate_size"),
+    "mixtral.py",
+    "intermediate_size=config.intermediate_size",
+)
+_GPT_OSS = _layers(
+    LayerFacts(
+        qkv_bias=Presence.ALWAYS,
+        output_bias=Presence.ALWAYS,
+        expert_width="intermediate_size",
+        expert_bias=True,
+        has_sinks=True,
+    ),
+    "gpt_oss.py",
+    "self.sinks = make_attention_sink(config.num_attention_heads // tp_size)",
+)
+_DEEPSEEK = LayerFacts(
+    qkv_bias=Presence.NEVER,
+    is_latent=True,
+    expert_width="moe_intermediate_size",
+    dense_layers=DenseLayers.FIRST,
+    shared_experts=SharedExperts.COUNT,
+)
+_DEEPSEEK_V2 = _layers(
+    _DEEPSEEK, "deepseek_v2.py", "intermediate_size = config.moe_intermediate_size * config.n_shared_experts"
+)
+_GLM4_MOE_LITE = _layers(_DEEPSEEK, "glm4_moe_lite.py", "and layer_idx >= config.first_k_dense_replace")
+_GLM4_MOE = _layers(
+    LayerFacts(
+        qk_norm=QkNorm.HEAD,
+        qk_norm_flag="use_qk_norm",
+        expert_width="moe_intermediate_size",
+        dense_layers=DenseLayers.FIRST,
+        shared_experts=SharedExperts.COUNT,
+        rotated_share=0.5,
+    ),
+    "glm4_moe.py",
+    'config.rope_parameters.setdefault("partial_rotary_factor", 0.5)',
+)
+_MINIMAX_M2 = _layers(
+    LayerFacts(qk_norm=QkNorm.ALL_HEADS, expert_width="intermediate_size"),
+    "minimax_m2.py",
+    "self.q_norm = MiniMaxText01RMSNormTP(",
+)
+
+DECODER_LAYERS: Final[Mapping[str, Sourced[LayerFacts]]] = MappingProxyType(
+    {
+        "LlamaForCausalLM": _LLAMA,
+        "MistralForCausalLM": _LLAMA,
+        "Qwen2ForCausalLM": _QWEN2,
+        "Qwen3ForCausalLM": _QWEN3,
+        "Qwen2MoeForCausalLM": _QWEN2_MOE,
+        "Qwen3MoeForCausalLM": _QWEN3_MOE,
+        "MixtralForCausalLM": _MIXTRAL,
+        "GptOssForCausalLM": _GPT_OSS,
+        "DeepseekV2ForCausalLM": _DEEPSEEK_V2,
+        "DeepseekV3ForCausalLM": _DEEPSEEK_V2,
+        "DeepseekV32ForCausalLM": _DEEPSEEK_V2,
+        "Glm4MoeForCausalLM": _GLM4_MOE,
+        "Glm4MoeLiteForCausalLM": _GLM4_MOE_LITE,
+        "MiniMaxM2ForCausalLM": _MINIMAX_M2,
+    }
+)
+"""By the architecture's name in config.json."""
+
+VOCABULARY_PADDING: Final = Sourced(
+    64,
+    "tokens",
+    "vllm",
+    "0.33.0",
+    "vllm/model_executor/layers/vocab_parallel_embedding.py",
+    "DEFAULT_VOCAB_PADDING_SIZE = 64",
+)
+EAGLE3_HIDDEN_STATES: Final = Sourced(
+    3,
+    "hidden states of the target",
+    "vllm",
+    "0.33.0",
+    f"{_MODELS}/llama_eagle3.py",
+    "self.num_aux_hidden_states = len(layer_ids) if layer_ids else 3",
+)
+EAGLE3_ARCHITECTURES: Final = Sourced(
+    (
+        "LlamaForCausalLMEagle3",
+        "Eagle3LlamaForCausalLM",
+        "Eagle3MiniMaxM2ForCausalLM",
+        "Eagle3Qwen2_5vlForCausalLM",
+        "Eagle3Qwen3vlForCausalLM",
+    ),
+    "architectures",
+    "vllm",
+    "0.33.0",
+    f"{_MODELS}/registry.py",
+    '"LlamaForCausalLMEagle3": ("llama_eagle3", "Eagle3LlamaForCausalLM"),',
+    "served by the one-layer Llama head",
+)
+EAGLE3_LAYER: Final = _layers(
+    LayerFacts(qkv_bias=Presence.CONFIG), "llama_eagle3.py", 'qkv_bias = getattr(config, "attention_bias", False)'
+)

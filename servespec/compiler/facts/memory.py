@@ -1,0 +1,89 @@
+"""Figures of the memory ledger that a config.json does not hold: block sizes, cached types, measured remainders."""
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from servespec.provenance import Sourced
+from servespec.units import Bytes
+
+_BACKENDS = "vllm/v1/attention/backends"
+_CACHE = "vllm/config/cache.py"
+
+
+def _engine(value: int, unit: str, path: str, quote: str, note: str = "") -> Sourced[int]:
+    return Sourced(value, unit, "vllm", "0.33.0", path, quote, note)
+
+
+DEFAULT_BLOCK_TOKENS: Final = _engine(16, "tokens", _CACHE, "DEFAULT_BLOCK_SIZE: ClassVar[int] = 16")
+_SIZES = "def get_supported_kernel_block_sizes(kv_cache_spec=None) -> list[int | MultipleOf]:"
+_FIRST_OF = "the smallest that the kernel takes, where it does not take the default"
+BLOCK_TOKENS: Final[Mapping[str, Sourced[int]]] = MappingProxyType(
+    {
+        "FLASHMLA": _engine(64, "tokens", f"{_BACKENDS}/mla/flashmla.py", _SIZES + "return [64]", _FIRST_OF),
+        "FLASHMLA_SPARSE": _engine(
+            64, "tokens", f"{_BACKENDS}/mla/flashmla_sparse.py", "return [64] return [MultipleOf(64)]", _FIRST_OF
+        ),
+        "CUTLASS_MLA": _engine(128, "tokens", f"{_BACKENDS}/mla/cutlass_mla.py", _SIZES + "return [128]", _FIRST_OF),
+        "FLASHINFER_MLA": _engine(
+            32, "tokens", f"{_BACKENDS}/mla/flashinfer_mla.py", _SIZES + "return [32, 64]", _FIRST_OF
+        ),
+    }
+)
+"""Blocks of the backends that do not take the engine's default."""
+
+DEFAULT_UTILIZATION: Final = Sourced(
+    0.92, "share of the device", "vllm", "0.33.0", _CACHE, "gpu_memory_utilization: float = Field(default=0.92, gt=0"
+)
+
+SPARSE_FP8_TOKEN_BYTES: Final = _engine(
+    656,
+    "bytes",
+    f"{_BACKENDS}/mla/flashmla_sparse.py",
+    'in the "FP8 with scale" format, each token\'s KV cache is 656',
+    "a token of one layer of DeepSeek sparse attention, in fp8",
+)
+INDEX_SCALE_ELEMENTS: Final = _engine(
+    128,
+    "elements",
+    "vllm/model_executor/models/deepseek_v2.py",
+    "self.quant_block_size = 128",
+    "of the sparse index that share a 4-byte scale",
+)
+ALTERNATING_WINDOWS: Final = Sourced(
+    ("GptOssForCausalLM",),
+    "architectures",
+    "vllm",
+    "0.33.0",
+    "vllm/model_executor/models/gpt_oss.py",
+    "sliding_window = config.sliding_window if self.layer_idx % 2 == 0 else None",
+    "every other layer has the window, whatever the config's `layer_types`",
+)
+
+_LAUNCHES = "docs/measurements/2026-11-29-h200-memory.json"
+
+
+def _measured(value: int, quote: str, note: str) -> Sourced[Bytes]:
+    return Sourced(Bytes(value), "bytes", _LAUNCHES, "0.33.0", "launches", quote, note)
+
+
+SAMPLER_LOGIT: Final = _measured(
+    24,
+    "peak_activation_gib: 0.86 at 256 requests and 1.75 at 512, of 151936 tokens",
+    "for each request and token of the vocabulary: 23.7 and 24.2 bytes. The engine's profile run sorts fp32 logits; "
+    "with FlashInfer's sampler it does not",
+)
+CONTEXT: Final = _measured(
+    450 << 20,
+    "consumed_gib less loading_gib: 0.57 and 0.90",
+    "0.51 and 0.37 GiB are left without the persistent hidden states and the workspace of the experts",
+)
+COMMUNICATOR: Final = Sourced(
+    Bytes(1 << 29),
+    "bytes",
+    "estimate",
+    "",
+    "",
+    "",
+    "NCCL buffers of one rank; no launch with several ranks was measured",
+)

@@ -1,0 +1,141 @@
+"""The ledger in the plan's JSON form."""
+
+from typing import Any
+
+from servespec.compiler.memory.ledger import Fit, Ledger, basis_of
+from servespec.compiler.memory.line import Holder, MemoryLine, Part
+from servespec.compiler.memory.weights import Unknown
+from servespec.provenance import Basis
+
+
+def ledger_json(ledger: Ledger) -> dict[str, Any]:
+    """Bytes of one device; null is what is not known."""
+    return {
+        "lines": [_line_json(line) for line in ledger.lines],
+        "unknown": [_unknown_json(line) for line in ledger.unknown],
+        "totals": _totals_json(ledger),
+        "fits": str(ledger.fits),
+    }
+
+
+def _line_json(line: MemoryLine) -> dict[str, Any]:
+    return {
+        "owner": line.owner,
+        "runner": str(line.holder),
+        "part": str(line.part),
+        "bytes": line.size,
+        "low_bytes": line.low,
+        "high_bytes": line.high,
+        "basis": line.basis.name.lower(),
+        "budgeted": line.is_budgeted,
+        "because": line.because,
+    }
+
+
+def _unknown_json(line: Unknown) -> dict[str, Any]:
+    return {"owner": line.owner, "runner": str(line.holder), "part": str(line.part), "because": line.because}
+
+
+def _totals_json(ledger: Ledger) -> dict[str, Any]:
+    missing = {line.part for line in ledger.unknown}
+    estimate = ledger.estimate
+
+    def total(part: Part) -> int | None:
+        return None if part in missing else ledger.of(part).size
+
+    return {
+        "device_bytes": ledger.device_bytes,
+        "budget_bytes": ledger.budget_bytes,
+        "weights_bytes": total(Part.WEIGHTS),
+        "activation_peak_bytes": None if Part.WEIGHTS in missing else total(Part.ACTIVATIONS),
+        "cudagraph_bytes": total(Part.GRAPHS),
+        "engine_estimate_bytes": None if estimate is None else estimate.size,
+        "other_bytes": total(Part.OTHER),
+        **_cache_json(ledger, missing),
+    }
+
+
+def _cache_json(ledger: Ledger, missing: set[Part]) -> dict[str, Any]:
+    is_known = ledger.pinned_bytes is not None or Part.WEIGHTS not in missing
+    cache, kv = ledger.cache, ledger.kv
+    has_tokens = is_known and not isinstance(kv, str)
+    return {
+        "kv_cache_bytes": cache.size if is_known else None,
+        "kv_cache_low_bytes": cache.low if is_known else None,
+        "kv_cache_high_bytes": cache.high if is_known else None,
+        "kv_cache_basis": basis_of(ledger).name.lower() if is_known else None,
+        "kv_block_bytes": None if isinstance(kv, str) else kv.block_bytes,
+        "kv_cache_tokens": ledger.tokens(cache.size) if has_tokens else None,
+        "kv_cache_low_tokens": ledger.tokens(cache.low) if has_tokens else None,
+        "kv_cache_high_tokens": ledger.tokens(cache.high) if has_tokens else None,
+        "max_concurrency": round(kv.concurrency(cache.size), 2) if has_tokens and not isinstance(kv, str) else None,
+    }
+
+
+_TEXT = {"type": "string"}
+_BYTES = {"type": "integer"}
+_COUNT = {"type": "integer", "minimum": 0}
+_MAYBE_BYTES = {"type": ["integer", "null"]}
+_MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
+_BASES = [basis.name.lower() for basis in Basis]
+
+
+def _object(properties: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+_OWNED = {
+    "owner": _TEXT,
+    "runner": {"enum": [str(holder) for holder in Holder]},
+    "part": {"enum": [str(part) for part in Part]},
+    "because": _TEXT,
+}
+_LINE = _object(
+    {
+        **_OWNED,
+        "bytes": _BYTES,
+        "low_bytes": _BYTES,
+        "high_bytes": _BYTES,
+        "basis": {"enum": _BASES},
+        "budgeted": {"type": "boolean"},
+    }
+)
+_TOTALS = _object(
+    {
+        "device_bytes": _COUNT,
+        "budget_bytes": _COUNT,
+        "weights_bytes": _MAYBE_COUNT,
+        "activation_peak_bytes": _MAYBE_COUNT,
+        "cudagraph_bytes": _MAYBE_COUNT,
+        "engine_estimate_bytes": _MAYBE_COUNT,
+        "other_bytes": _MAYBE_COUNT,
+        "kv_cache_bytes": _MAYBE_BYTES,
+        "kv_cache_low_bytes": _MAYBE_BYTES,
+        "kv_cache_high_bytes": _MAYBE_BYTES,
+        "kv_cache_basis": {"enum": [*_BASES, None]},
+        "kv_block_bytes": _MAYBE_COUNT,
+        "kv_cache_tokens": _MAYBE_COUNT,
+        "kv_cache_low_tokens": _MAYBE_COUNT,
+        "kv_cache_high_tokens": _MAYBE_COUNT,
+        "max_concurrency": {"type": ["number", "null"], "minimum": 0},
+    }
+)
+MEMORY_SCHEMA: dict[str, Any] = {
+    "oneOf": [
+        {"type": "null"},
+        _object(
+            {
+                "lines": {"type": "array", "items": _LINE},
+                "unknown": {"type": "array", "items": _object(_OWNED)},
+                "totals": _TOTALS,
+                "fits": {"enum": [str(fit) for fit in Fit]},
+            }
+        ),
+    ]
+}
+"""JSON Schema of a plan's `memory`; null on a CPU."""

@@ -1,0 +1,214 @@
+"""The memory ledger of a plan: every line, what the engine's budget leaves for the KV cache, and whether it fits."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from math import ceil
+
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.devices import is_cpu
+from servespec.compiler.facts.memory import DEFAULT_UTILIZATION
+from servespec.compiler.memory.drafter_weights import drafter_lines
+from servespec.compiler.memory.kv_cache import KvCache
+from servespec.compiler.memory.kv_layers import is_known_layout, kv_cache_plan
+from servespec.compiler.memory.line import Holder, MemoryLine, Part
+from servespec.compiler.memory.set_aside import not_counted, offloaded_lines
+from servespec.compiler.memory.split import split_of
+from servespec.compiler.memory.weights import Decoder, Unknown, decoder_of, stage_lines
+from servespec.compiler.memory.working import working_lines
+from servespec.compiler.resolve.request import engine_field
+from servespec.compiler.resolve.resolution import Resolution
+from servespec.provenance import Basis
+from servespec.schema.spec import ServingSpec
+from servespec.units import Bytes, Tokens
+
+# chosen: layers that config.json describes and whose engine model was not read may keep more than keys and values
+_UNREAD_LAYOUT_SHARE = 0.25
+
+
+class Fit(StrEnum):
+    """Whether the engine starts: with the high ends of all lines, only with lower ones, or with none.
+
+    ``UNKNOWN`` is what would fit if it were not for lines that are not known.
+    """
+
+    YES = "yes"
+    MARGINAL = "marginal"
+    NO = "no"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Amount:
+    """Bytes with the ends of their error bar."""
+
+    size: int
+    low: int
+    high: int
+
+    def __add__(self, other: "Amount") -> "Amount":
+        return Amount(size=self.size + other.size, low=self.low + other.low, high=self.high + other.high)
+
+    def left_of(self, whole: int) -> "Amount":
+        """What of a whole is not this."""
+        return Amount(size=whole - self.size, low=whole - self.high, high=whole - self.low)
+
+
+_NOTHING = Amount(size=0, low=0, high=0)
+
+
+def _sum(lines: Iterable[MemoryLine]) -> Amount:
+    return sum((Amount(size=line.size, low=line.low, high=line.high) for line in lines), _NOTHING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """Memory of one device, on the rank that holds most weights.
+
+    ``estimate`` is what the engine thinks its graphs take, None where it does not ask; ``kv`` is what decides the size
+    of a block, or why that is not known; ``pinned_bytes`` is the cache that the spec asks for.
+    """
+
+    device_bytes: Bytes
+    budget_bytes: Bytes
+    lines: tuple[MemoryLine, ...]
+    unknown: tuple[Unknown, ...]
+    estimate: MemoryLine | None
+    kv: KvCache | str
+    kv_share: float
+    pinned_bytes: Bytes | None
+
+    def of(self, part: Part) -> Amount:
+        return _sum(line for line in self.lines if line.part is part)
+
+    @property
+    def spent(self) -> Amount:
+        """What the engine takes from its budget before the KV cache."""
+        counted = _sum(line for line in self.lines if line.is_budgeted and line.part is not Part.GRAPHS)
+        return counted + (_sum([self.estimate]) if self.estimate else _NOTHING)
+
+    @property
+    def cache(self) -> Amount:
+        """Bytes of the KV cache; below zero where nothing is left."""
+        if self.pinned_bytes is not None:
+            return Amount(size=self.pinned_bytes, low=self.pinned_bytes, high=self.pinned_bytes)
+        return self.spent.left_of(self.budget_bytes)
+
+    @property
+    def all_lines(self) -> Amount:
+        """Every line, graphs by what they take and not by what the engine thinks, without the KV cache."""
+        return _sum(self.lines)
+
+    @property
+    def smallest_cache_bytes(self) -> Bytes:
+        """The least KV cache that the engine starts with; 1 where the layout is not known."""
+        if isinstance(self.kv, str):
+            return Bytes(1)
+        return Bytes(int(self.kv.smallest_bytes * (1 - self.kv_share)))
+
+    def tokens(self, cache_bytes: int) -> Tokens | None:
+        return None if isinstance(self.kv, str) else self.kv.tokens(cache_bytes)
+
+    @property
+    def fits(self) -> Fit:
+        whole = self.whole
+        if self.cache.high < self.smallest_cache_bytes or whole.low > self.device_bytes:
+            return Fit.NO
+        if self.cache.low < self.smallest_cache_bytes or whole.high > self.device_bytes:
+            return Fit.MARGINAL
+        return Fit.UNKNOWN if self.unknown else Fit.YES
+
+    @property
+    def whole(self) -> Amount:
+        """All on the device at once; a cache that follows the budget gives way to all that the budget counts."""
+        if self.pinned_bytes is not None:
+            return self.all_lines + self.cache
+        unbudgeted = _sum(line for line in self.lines if line.part is Part.GRAPHS or not line.is_budgeted)
+        followed = self.budget_bytes - (self.estimate.size if self.estimate else 0)
+        return Amount(size=followed, low=followed, high=followed) + unbudgeted
+
+
+def ledger_of(
+    resolution: Resolution, graph_lines: tuple[MemoryLine, ...], estimate: MemoryLine | None
+) -> Ledger | None:
+    """The ledger of a resolved spec; None on a CPU, whose memory is the machine's and no property of a device.
+
+    ``estimate`` is the engine's own of its graphs, which it takes from the budget unless the spec turns that off.
+    """
+    if is_cpu(resolution.device):
+        return None
+    request, spec = resolution.request, resolution.request.spec
+    target = decoder_of(request.target, spec.model.dtype, spec.model.quantization)
+    stage, weights = _widest_stage(resolution, target)
+    found = (*weights, *working_lines(resolution, target))
+    lines = tuple(line for line in found if isinstance(line, MemoryLine))
+    kv = kv_cache_plan(resolution, stage)
+    return Ledger(
+        device_bytes=resolution.device.total_memory_bytes,
+        budget_bytes=_budget_bytes(resolution),
+        lines=(*lines, *offloaded_lines(spec, lines), *graph_lines),
+        unknown=(
+            *(line for line in found if isinstance(line, Unknown)),
+            *not_counted(resolution),
+            *_unknown_cache(kv),
+            *_unknown_graphs(resolution, graph_lines),
+        ),
+        estimate=estimate if spec.memory.estimate_cudagraph_memory is not False else None,
+        kv=kv,
+        kv_share=0.0 if is_known_layout(request.target) else _UNREAD_LAYOUT_SHARE,
+        pinned_bytes=_pinned_bytes(spec, kv),
+    )
+
+
+def _budget_bytes(resolution: Resolution) -> Bytes:
+    """Source: vllm/v1/worker/utils.py: request_memory."""
+    share = resolution.request.spec.memory.gpu_memory_utilization
+    used = DEFAULT_UTILIZATION.value if share is None else share
+    return Bytes(ceil(resolution.device.total_memory_bytes * used))
+
+
+def _pinned_bytes(spec: ServingSpec, kv: KvCache | str) -> Bytes | None:
+    blocks = engine_field(spec, "memory", "num_gpu_blocks_override", None)
+    if isinstance(blocks, int) and isinstance(kv, KvCache):
+        return Bytes(blocks * kv.block_bytes)
+    pinned = spec.memory.kv_cache_memory_bytes
+    return None if pinned is None else Bytes(pinned)
+
+
+def _widest_stage(resolution: Resolution, target: Decoder | str) -> tuple[int, tuple[MemoryLine | Unknown, ...]]:
+    """The stage that holds most weights, the last of equals; the drafter's are with the last stage's."""
+    spec = resolution.request.spec
+    drafter = drafter_lines(resolution, target)
+    if isinstance(target, str):
+        unknown = Unknown(owner="weights", holder=Holder.TARGET, part=Part.WEIGHTS, because=target)
+        return spec.parallel.pipeline_parallel_size - 1, (unknown, *drafter)
+    *before, last = stage_lines(target, split_of(spec), Holder.TARGET)
+    stages: list[tuple[MemoryLine | Unknown, ...]] = [*before, (*last, *drafter)]
+    widest = max(range(len(stages)), key=lambda stage: (_weights_bytes(stages[stage]), stage))
+    return widest, stages[widest]
+
+
+def _weights_bytes(lines: tuple[MemoryLine | Unknown, ...]) -> int:
+    return sum(line.size for line in lines if isinstance(line, MemoryLine))
+
+
+def _unknown_cache(kv: KvCache | str) -> Iterator[Unknown]:
+    if isinstance(kv, str):
+        yield Unknown(owner="KV cache", holder=Holder.ENGINE, part=Part.KV_CACHE, because=kv)
+
+
+def _unknown_graphs(resolution: Resolution, graph_lines: tuple[MemoryLine, ...]) -> Iterator[Unknown]:
+    if not graph_lines and resolution.frame.mode is not CudaGraphMode.NONE:
+        yield Unknown(owner="CUDA graphs", holder=Holder.ENGINE, part=Part.GRAPHS, because="not counted yet")
+
+
+def basis_of(ledger: Ledger) -> Basis:
+    """How well the KV cache is known: no better than the worst line that it follows from."""
+    if ledger.pinned_bytes is not None:
+        return Basis.EXACT if not ledger.kv_share else Basis.ESTIMATE
+    return max((line.basis for line in ledger.lines), default=Basis.ESTIMATE)
+
+
+def with_spec(resolution: Resolution, spec: ServingSpec) -> Resolution:
+    """The same resolution for a spec that differs in what only the ledger reads."""
+    return replace(resolution, request=replace(resolution.request, spec=spec))

@@ -1,0 +1,44 @@
+"""Memory that a spec adds to a device or takes off it, and that no formula of the ledger counts."""
+
+from collections.abc import Iterator
+
+from servespec.compiler.memory.line import Holder, MemoryLine, Part
+from servespec.compiler.memory.weights import Unknown
+from servespec.compiler.resolve.resolution import Resolution
+from servespec.provenance import Basis
+from servespec.schema.spec import ServingSpec
+from servespec.units import Bytes
+
+
+def not_counted(resolution: Resolution) -> Iterator[Unknown]:
+    """What is on the device and has no formula."""
+    spec = resolution.request.spec
+    if resolution.request.target.traits.is_multimodal:
+        because = "encoders of images, audio or video and their caches are not counted"
+        yield Unknown(owner="encoders", holder=Holder.TARGET, part=Part.WEIGHTS, because=because)
+    if spec.lora is not None:
+        because = "their size follows from ranks and modules, which are not counted"
+        yield Unknown(owner="LoRA adapters", holder=Holder.TARGET, part=Part.WEIGHTS, because=because)
+
+
+def offloaded_lines(spec: ServingSpec, lines: tuple[MemoryLine, ...]) -> Iterator[MemoryLine]:
+    """Weights that the engine keeps in the host's memory; how many follows from their layers.
+
+    Source: vllm/config/offload.py: UVAOffloadConfig, PrefetchOffloadConfig.
+    """
+    weights = sum(line.high for line in lines if line.part is Part.WEIGHTS)
+    flags = {name.lstrip("-").replace("-", "_"): value for name, value in spec.engine.args.items()}
+    named_bytes = min(int(float(flags.get("cpu_offload_gb", 0)) * (1 << 30)), weights)
+    may_be_all = bool(flags.get("offload_group_size"))
+    if not named_bytes and not may_be_all:
+        return
+    yield MemoryLine(
+        owner="weights kept in host memory",
+        holder=Holder.TARGET,
+        part=Part.WEIGHTS,
+        size=Bytes(-named_bytes),
+        low=Bytes(-weights if may_be_all else -named_bytes),
+        high=Bytes(0),
+        basis=Basis.ESTIMATE,
+        because="as the spec offloads them, in whole parameters",
+    )

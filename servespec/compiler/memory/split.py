@@ -1,0 +1,80 @@
+"""How the ranks of one engine share a model."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+
+from servespec.compiler.resolve.request import engine_field
+from servespec.schema.spec import ServingSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """Ranks that share a layer, its experts' width, and its experts, and the stages that share the layers.
+
+    ``redundant_experts`` are the copies that the load balancer adds to a layer.
+    """
+
+    tensor: int = 1
+    expert_width: int = 1
+    experts: int = 1
+    pipeline: int = 1
+    redundant_experts: int = 0
+
+    def heads(self, heads: int) -> int:
+        return ceil(heads / self.tensor)
+
+    def kv_heads(self, heads: int) -> int:
+        """Of one rank; a head is on several ranks where there are fewer heads than ranks."""
+        return max(1, heads // self.tensor)
+
+    def local_experts(self, experts: int) -> int:
+        return ceil((experts + self.redundant_experts) / self.experts)
+
+    def layers(self, layers: int) -> tuple[int, ...]:
+        """Layers of each stage; what is left over goes to the stages before the last.
+
+        Source: vllm/distributed/utils.py: get_pp_indices.
+        """
+        each, left = divmod(layers, self.pipeline)
+        stages = [each] * self.pipeline
+        for index in range(2, left + 2):
+            stages[-index] += 1
+        return tuple(stages)
+
+
+def split_of(spec: ServingSpec) -> Split:
+    """The split of the target.
+
+    Source: vllm/model_executor/layers/fused_moe/config.py: FusedMoEParallelConfig.make.
+    """
+    parallel = spec.parallel
+    tensor = parallel.tensor_parallel_size
+    ranks = (
+        tensor
+        * parallel.data_parallel_size
+        * int(engine_field(spec, "parallel", "prefill_context_parallel_size", 1) or 1)
+    )
+    experts = ranks if parallel.enable_expert_parallel else 1
+    return Split(
+        tensor=tensor,
+        expert_width=ranks // experts,
+        experts=experts,
+        pipeline=parallel.pipeline_parallel_size,
+        redundant_experts=_redundant_experts(spec),
+    )
+
+
+def _redundant_experts(spec: ServingSpec) -> int:
+    balancer = engine_field(spec, "parallel", "eplb_config", None)
+    if not engine_field(spec, "parallel", "enable_eplb", False) or not isinstance(balancer, Mapping):
+        return 0
+    copies = balancer.get("num_redundant_experts", 0)
+    return copies if isinstance(copies, int) else 0
+
+
+def drafter_split_of(spec: ServingSpec) -> Split:
+    """The split of a draft model of its own, which lives whole on the last stage."""
+    target = split_of(spec)
+    tensor = engine_field(spec, "speculative", "draft_tensor_parallel_size", None) or target.tensor
+    return replace(target, tensor=int(tensor), pipeline=1, redundant_experts=0)

@@ -1,0 +1,146 @@
+"""What a running engine takes beside weights, graphs and KV: the peak of its profile run, workspaces, the context."""
+
+from collections.abc import Iterator
+
+from servespec.compiler.facts.memory import COMMUNICATOR, CONTEXT, SAMPLER_LOGIT
+from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
+from servespec.compiler.memory.split import Split, split_of
+from servespec.compiler.memory.weights import Decoder
+from servespec.compiler.resolve.resolution import Resolution
+from servespec.units import Bytes
+
+_ELEMENT_BYTES = 2
+# chosen: FlashInfer's sampler takes less, a kernel's workspace more; the measured peaks are within 2 %
+_PEAK_LOW, _PEAK_HIGH = 0.5, 0.35
+# chosen: the two measured remainders are 16 % to either side; other devices and drivers were not measured
+_CONTEXT_LOW, _CONTEXT_HIGH = 0.3, 1.0
+# chosen: other kernels of experts keep other workspaces, or none
+_WORKSPACE_LOW, _WORKSPACE_HIGH = 0.9, 0.5
+
+
+def working_lines(resolution: Resolution, target: Decoder | str) -> tuple[MemoryLine, ...]:
+    """The engine's own memory on one rank; only what depends on no model where the target's sizes are not known."""
+    split = split_of(resolution.request.spec)
+    found = [_context(), *_communicator(split)]
+    if isinstance(target, Decoder):
+        found += (_activation_peak(resolution, target, split), *_hidden_states(resolution, target))
+        found += (*_expert_workspace(resolution, target, split), *_draft_logits(resolution, target))
+    return tuple(found)
+
+
+def _activation_peak(resolution: Resolution, target: Decoder, split: Split) -> MemoryLine:
+    """The wider of a step's intermediate results and the sampler's sort of fp32 logits, which run one after the other.
+
+    Source: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.profile_run.
+    """
+    frame, dimensions = resolution.frame, target.dimensions
+    logits = frame.max_num_seqs * dimensions.vocabulary
+    sampler_bytes = logits * SAMPLER_LOGIT.value
+    step_bytes = frame.max_num_batched_tokens * _token_elements(target, split) * _ELEMENT_BYTES
+    because = (
+        f"sampling of {frame.max_num_seqs} requests by {dimensions.vocabulary} tokens"
+        if sampler_bytes > step_bytes
+        else f"one step of {frame.max_num_batched_tokens} tokens"
+    )
+    return line_within(
+        owner="peak of a step",
+        holder=Holder.ENGINE,
+        part=Part.ACTIVATIONS,
+        size=Bytes(max(sampler_bytes, step_bytes)),
+        low_share=_PEAK_LOW,
+        high_share=_PEAK_HIGH,
+        because=because,
+    )
+
+
+def _token_elements(target: Decoder, split: Split) -> int:
+    """Of one token in one layer: hidden state, residual and what a layer makes of them, and the widest MLP."""
+    dimensions, experts = target.dimensions, target.dimensions.experts
+    width = max(dimensions.mlp, experts.shared_width if experts else 0)
+    return 6 * dimensions.hidden + 3 * width // split.tensor
+
+
+def _hidden_states(resolution: Resolution, target: Decoder) -> Iterator[MemoryLine]:
+    """Source: vllm/v1/worker/gpu/spec_decode/target_dependent_ar/speculator.py:
+    TargetDependentARSpeculator.
+    """
+    if resolution.request.spec.speculative is None:
+        return
+    tokens = resolution.frame.max_num_batched_tokens
+    yield line_within(
+        owner="hidden states kept for the drafter",
+        holder=Holder.ENGINE,
+        part=Part.OTHER,
+        size=Bytes(tokens * target.dimensions.hidden * _ELEMENT_BYTES),
+        low_share=0.0,
+        high_share=1.0,
+        because=f"{tokens} tokens of {target.dimensions.hidden} elements",
+    )
+
+
+def _draft_logits(resolution: Resolution, target: Decoder) -> Iterator[MemoryLine]:
+    """Of every draft of every request, for probabilistic verification.
+
+    Source: vllm/v1/worker/gpu/spec_decode/speculator.py: DraftModelSpeculator.__init__.
+    """
+    section, frame = resolution.request.spec.speculative, resolution.frame
+    if section is None or section.draft_sample_method != "probabilistic":
+        return
+    drafts = frame.max_num_seqs * frame.num_speculative_tokens
+    yield line_within(
+        owner="logits of the drafts",
+        holder=Holder.DRAFTER,
+        part=Part.OTHER,
+        size=Bytes(drafts * target.dimensions.vocabulary * _ELEMENT_BYTES),
+        low_share=0.0,
+        high_share=1.0,
+        because=f"{drafts} drafts by {target.dimensions.vocabulary} tokens",
+    )
+
+
+def _expert_workspace(resolution: Resolution, target: Decoder, split: Split) -> Iterator[MemoryLine]:
+    """Both results of the experts' matrices, for every token and each of its experts.
+
+    Source: vllm/model_executor/layers/fused_moe/experts/triton_moe.py: TritonExperts.workspace_shapes.
+    """
+    experts = target.dimensions.experts
+    if experts is None:
+        return
+    tokens = resolution.frame.max_num_batched_tokens
+    width = experts.width // split.expert_width
+    first, second = max(width, target.dimensions.hidden), max(2 * width, target.dimensions.hidden)
+    yield line_within(
+        owner="workspace of the experts",
+        holder=Holder.ENGINE,
+        part=Part.OTHER,
+        size=Bytes(tokens * experts.per_token * (first + second) * _ELEMENT_BYTES),
+        low_share=_WORKSPACE_LOW,
+        high_share=_WORKSPACE_HIGH,
+        because=f"{tokens} tokens by {experts.per_token} experts by {first} + {second} elements",
+    )
+
+
+def _context() -> MemoryLine:
+    return line_within(
+        owner="CUDA context and small buffers",
+        holder=Holder.ENGINE,
+        part=Part.OTHER,
+        size=CONTEXT.value,
+        low_share=_CONTEXT_LOW,
+        high_share=_CONTEXT_HIGH,
+        because="measured on two launches of one H200",
+    )
+
+
+def _communicator(split: Split) -> Iterator[MemoryLine]:
+    if split.tensor * split.pipeline == 1 and split.experts == 1:
+        return
+    yield line_within(
+        owner="NCCL buffers",
+        holder=Holder.ENGINE,
+        part=Part.OTHER,
+        size=COMMUNICATOR.value,
+        low_share=0.9,
+        high_share=3.0,
+        because="not measured: no launch with several ranks was",
+    )

@@ -1,0 +1,218 @@
+"""The ledger: against launches that were measured, its sums, and whether a plan fits."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servespec.compiler.memory.document import ledger_json
+from servespec.compiler.memory.fitting_changes import fitting_changes
+from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of
+from servespec.compiler.memory.line import Holder, MemoryLine, Part
+from servespec.compiler.plan import Plan
+from servespec.diagnostics import SpecError
+from servespec.provenance import Basis
+from servespec.units import Bytes
+from tests.memory_cases import QWEN3_8B, QWEN3_30B, eagle3_of, planned_model
+from tests.plans import compiled, spec_of
+
+GIB = 1 << 30
+NO_ESTIMATE = {"gpu_memory_utilization": 0.85, "estimate_cudagraph_memory": False}
+LAUNCHES = [
+    (QWEN3_30B, 7, 256, NO_ESTIMATE, 57.93, 0.86, 60.04, 642_400),
+    (QWEN3_30B, 7, 256, {"gpu_memory_utilization": 0.9}, None, 0.86, 65.25, 698_160),
+    (QWEN3_8B, 3, 512, NO_ESTIMATE, 16.34, 1.75, 100.74, 713_712),
+]
+
+
+def line(part: Part, gib: float, low: float | None = None, high: float | None = None, **changes: Any) -> MemoryLine:
+    return MemoryLine(
+        owner="graphs",
+        holder=Holder.ENGINE,
+        part=part,
+        size=Bytes(int(gib * GIB)),
+        low=Bytes(int((gib if low is None else low) * GIB)),
+        high=Bytes(int((gib if high is None else high) * GIB)),
+        basis=Basis.ESTIMATE,
+        because="a test",
+        **changes,
+    )
+
+
+GRAPHS = (line(Part.GRAPHS, 0.96),)
+
+
+def made(plan: Plan, graphs: tuple[MemoryLine, ...] = GRAPHS, estimate: MemoryLine | None = None) -> Ledger:
+    found = ledger_of(plan.resolution, graphs, estimate)
+    assert found is not None
+    return found
+
+
+def llama(gpu: str = "h200", **sections: Any) -> Plan:
+    return compiled(spec_of("llama-3.1-8b", gpu, **sections))
+
+
+@pytest.mark.parametrize(
+    ("target", "k", "requests", "memory", "consumed", "peak", "cache", "tokens"), LAUNCHES, ids=["30b", "30b-est", "8b"]
+)
+def test_it_agrees_with_measured_launches(
+    tmp_path: Path,
+    target: dict[str, Any],
+    k: int,
+    requests: int,
+    memory: dict[str, Any],
+    consumed: float | None,
+    peak: float,
+    cache: float,
+    tokens: int,
+) -> None:
+    plan = planned_model(
+        tmp_path, target, eagle3_of(target), k=k, memory=memory,
+        scheduler={"max_num_seqs": requests, "max_num_batched_tokens": 8192},
+    )  # fmt: skip
+    ledger = made(plan, estimate=line(Part.GRAPHS, 1.78))
+
+    activations = ledger.of(Part.ACTIVATIONS)
+    assert activations.low < peak * GIB < activations.high
+    assert activations.size == pytest.approx(peak * GIB, rel=0.02)
+    if consumed is not None:
+        held = ledger.of(Part.WEIGHTS) + ledger.of(Part.OTHER)
+        assert held.low < consumed * GIB < held.high
+        assert held.size == pytest.approx(consumed * GIB, rel=0.01)
+    assert ledger.cache.low < cache * GIB < ledger.cache.high
+    assert ledger.tokens(ledger.cache.size) == pytest.approx(tokens, rel=0.01)
+    assert ledger.fits is Fit.YES
+
+
+def test_the_parts_sum_to_the_budget() -> None:
+    ledger = made(llama(), estimate=line(Part.GRAPHS, 2.0))
+    parts = sum(ledger.of(part).size for part in (Part.WEIGHTS, Part.ACTIVATIONS, Part.OTHER))
+
+    assert parts + 2 * GIB + ledger.cache.size == ledger.budget_bytes
+
+
+def test_the_engine_subtracts_its_estimate_and_not_what_graphs_take() -> None:
+    small, large = (made(llama(), (line(Part.GRAPHS, gib),), line(Part.GRAPHS, 2.0)) for gib in (1.0, 9.0))
+    without = made(llama())
+
+    assert small.cache == large.cache
+    assert without.cache.size - small.cache.size == 2 * GIB
+
+
+def test_an_estimate_that_is_turned_off_leaves_its_bytes_to_the_cache() -> None:
+    off = llama(memory={"estimate_cudagraph_memory": False})
+
+    assert made(off, estimate=line(Part.GRAPHS, 2.0)).cache == made(llama()).cache
+
+
+def test_what_the_budget_does_not_count_is_beside_it() -> None:
+    more = (*GRAPHS, line(Part.OTHER, 3.0, is_budgeted=False))
+
+    assert made(llama(), more).cache == made(llama()).cache
+    assert made(llama(memory={"gpu_memory_utilization": 0.98}), more).fits is Fit.NO
+
+
+def test_graphs_beyond_the_estimate_may_not_fit_the_device() -> None:
+    full = llama(memory={"gpu_memory_utilization": 1.0})
+
+    assert made(full, GRAPHS, line(Part.GRAPHS, 0.96)).fits is Fit.YES
+    assert made(full, (line(Part.GRAPHS, 0.96, 0.5, 1.5),), line(Part.GRAPHS, 0.96)).fits is Fit.MARGINAL
+    assert made(full, (line(Part.GRAPHS, 3.0),), line(Part.GRAPHS, 0.96)).fits is Fit.NO
+
+
+def test_a_pinned_cache_is_held_against_the_device() -> None:
+    def pinned(gib: int) -> Fit:
+        return made(llama(memory={"kv_cache_memory_bytes": f"{gib}GiB"})).fits
+
+    assert [pinned(gib) for gib in (20, 110, 121)] == [Fit.YES, Fit.YES, Fit.MARGINAL]
+    with pytest.raises(SpecError, match="the plan needs at least 146"):
+        pinned(130)
+    with pytest.raises(SpecError, match=r"a KV cache of 1.0 GiB is too small: one request of 131072 tokens"):
+        pinned(1)
+
+
+def test_a_number_of_blocks_pins_the_cache() -> None:
+    ledger = made(llama(memory={"num_gpu_blocks_override": 10_000}))
+
+    assert ledger.cache.size == 10_000 * 16 * 32 * 2 * 8 * 128 * 2
+    assert ledger.tokens(ledger.cache.size) == 10_000 * 16
+
+
+def test_offloaded_weights_are_not_held_against_a_device() -> None:
+    length = {"model": {**spec_of("llama-3.1-8b", "l4")["model"], "max_model_len": 60000}}
+    with pytest.raises(SpecError):
+        llama("l4", **length)
+
+    assert made(llama("l4", **length, engine={"version": "0.33.0", "args": {"cpu-offload-gb": 6}})).fits is not Fit.NO
+
+
+def test_a_cpu_has_no_ledger() -> None:
+    plan = compiled(spec_of("llama-3.1-8b", "cpu", engine={"version": "0.32.0"}))
+
+    assert plan.ledger is None
+    assert plan.to_json()["memory"] is None
+
+
+def test_adapters_and_unknown_parts_leave_the_verdict_open() -> None:
+    assert made(llama(lora={"max_loras": 4})).fits is Fit.UNKNOWN
+    assert made(llama(), ()).fits is Fit.UNKNOWN
+    assert made(llama(compilation={"cudagraph_mode": "NONE"}), ()).fits is Fit.YES
+
+
+def test_unknown_weights_are_null_and_not_zero() -> None:
+    plan = compiled(spec_of("qwen3-next-80b-a3b", "h200"))
+    document = ledger_json(made(plan))
+
+    assert document["totals"]["weights_bytes"] is None
+    assert document["totals"]["kv_cache_bytes"] is None
+    assert document["totals"]["kv_cache_tokens"] is None
+    assert {"target", "engine"} == {line["runner"] for line in document["unknown"]}
+
+
+def test_what_does_not_fit_names_a_change_of_each_field() -> None:
+    with pytest.raises(SpecError) as caught:
+        llama("l4", memory={"gpu_memory_utilization": 0.9})
+    (finding,) = caught.value.diagnostics
+
+    assert finding.code == "P126"
+    assert "`model.max_model_len: " in finding.help
+    assert "`parallel.tensor_parallel_size: 2` with `hardware.count: 2`" in finding.help
+    assert "leaves at most 4.2 GiB for KV: one request of 131072 tokens takes 16.0 GiB" in finding.message
+
+
+def test_weights_that_exceed_the_budget_are_told(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"take at least 57\.7 GiB of a budget of 20\.3 GiB, which leaves nothing"):
+        planned_model(tmp_path, QWEN3_30B, hardware={"gpu": "l4"})
+
+
+def test_the_changes_fit_and_a_little_less_does_not() -> None:
+    marginal = llama("l4", model={**spec_of("llama-3.1-8b", "l4")["model"], "max_model_len": 34000})
+    graphs = (line(Part.GRAPHS, 0.1),)
+    ledger = made(marginal, graphs)
+    assert ledger.fits is Fit.MARGINAL
+    changes = dict(change.strip("`").split(": ") for change in fitting_changes(marginal.resolution, ledger)[:2])
+    length = int(changes["model.max_model_len"])
+    share = float(changes["memory.gpu_memory_utilization"])
+
+    def fits(max_model_len: int, utilization: float) -> Fit:
+        model = {**spec_of("llama-3.1-8b", "l4")["model"], "max_model_len": max_model_len}
+        memory = {"gpu_memory_utilization": utilization}
+        return made(llama("l4", model=model, memory=memory), graphs).fits
+
+    assert [fits(length, 0.92), fits(length + 16, 0.92)] == [Fit.YES, Fit.MARGINAL]
+    assert [fits(34000, share), fits(34000, round(share - 0.01, 2))] == [Fit.YES, Fit.MARGINAL]
+
+
+def test_the_widest_stage_is_counted() -> None:
+    staged = llama(parallel={"pipeline_parallel_size": 4}, hardware={"gpu": "h200", "count": 4})
+    whole = made(llama()).of(Part.WEIGHTS).size
+
+    assert whole / 4 < made(staged).of(Part.WEIGHTS).size < whole / 3
+
+
+def test_no_less_memory_gives_more_tokens() -> None:
+    ledger = made(llama())
+    more = replace(ledger, budget_bytes=Bytes(ledger.budget_bytes + GIB))
+
+    assert (more.tokens(more.cache.size) or 0) > (ledger.tokens(ledger.cache.size) or 0)
