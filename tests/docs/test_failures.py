@@ -105,7 +105,7 @@ def test_serve_says_what_is_shown(block: Block, tmp_path: Path, monkeypatch: pyt
     port, scenario = free_port(), SCENARIOS[block.remark("engine") or ""]
     fake = (sys.executable, "-I", "-S", str(ROOT / "tests/runtime/fake_engine.py"), "--port", str(port), *scenario)
     monkeypatch.setattr(serving, "program_path", lambda _: fake)
-    monkeypatch.setattr(serving, "_problems", lambda _: ())
+    monkeypatch.setattr(serving, "_problems", lambda *_: ())
     monkeypatch.setattr(serving, "device_use", lambda _: None)
     monkeypatch.setattr(health_watch, "_EVERY_SECONDS", 0.05)
     monkeypatch.setattr(supervise, "_STALL_SECONDS", 0.5)

@@ -126,7 +126,7 @@ def test_a_pinned_cache_is_held_against_the_device() -> None:
         return made(llama(memory={"kv_cache_memory_bytes": f"{gib}GiB"})).fits
 
     assert [pinned(gib) for gib in (20, 110, 121)] == [Fit.YES, Fit.YES, Fit.MARGINAL]
-    with pytest.raises(SpecError, match="the plan needs at least 146"):
+    with pytest.raises(SpecError, match="the plan needs at least 147"):
         pinned(130)
     with pytest.raises(SpecError, match=r"a KV cache of 1.0 GiB is too small: one request of 131072 tokens"):
         pinned(1)
@@ -177,12 +177,12 @@ def test_what_does_not_fit_names_a_change_of_each_field() -> None:
 
     assert finding.code == "P126"
     assert "`model.max_model_len: " in finding.help
-    assert "`parallel.tensor_parallel_size: 2` with `hardware.count: 2`" in finding.help
-    assert "leaves at most 4.2 GiB for KV: one request of 131072 tokens takes 16.0 GiB" in finding.message
+    assert "`parallel.tensor_parallel_size: 4` with `hardware.count: 4`" in finding.help
+    assert "leaves at most 3.8 GiB for KV: one request of 131072 tokens takes 16.0 GiB" in finding.message
 
 
 def test_weights_that_exceed_the_budget_are_told(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"take at least 57\.7 GiB of a budget of 20\.3 GiB, which leaves nothing"):
+    with pytest.raises(SpecError, match=r"take at least 58\.3 GiB of a budget of 20\.3 GiB, which leaves nothing"):
         planned_model(tmp_path, QWEN3_30B, hardware={"gpu": "l4"})
 
 
