@@ -6,6 +6,7 @@ import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -147,18 +148,11 @@ def plan(
     draft_config: DraftFile = None,
 ) -> None:
     """Show what will be captured and which batch runs from which graph, before anything is launched."""
-    from servespec.runtime.gather import Options
 
     if against not in (None, "stock"):
         raise typer.BadParameter("it takes `stock`", param_hint="--against")
-    options = Options(
-        settings=tuple(settings or ()),
-        allow_code=allow_code,
-        allow_unverified_engine=allow_unverified_engine,
-        model_config=model_config,
-        draft_config=draft_config,
-        with_stock=against is not None,
-    )
+    options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
+    options = replace(options, with_stock=against is not None)
     if len(spec) == 1:
         document, mended = _compiled(spec[0], options).to_json(), ""
     else:
@@ -212,15 +206,8 @@ def serve(
     draft_config: DraftFile = None,
 ) -> None:
     """Plan, launch the engine, wait until it is ready, and stay in the foreground."""
-    from servespec.runtime.gather import Options
 
-    options = Options(
-        settings=tuple(settings or ()),
-        allow_code=allow_code,
-        allow_unverified_engine=allow_unverified_engine,
-        model_config=model_config,
-        draft_config=draft_config,
-    )
+    options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     made = _compiled(spec, options)
     if dry_run:
         _write(_dry_run(made, format), None)
@@ -280,16 +267,9 @@ def verify(
     from servespec.compiler.json_text import json_text
     from servespec.render.serve_text import event_line
     from servespec.render.verification_text import verification_text
-    from servespec.runtime.gather import Options
     from servespec.runtime.verification import verify as verify_plan
 
-    options = Options(
-        settings=tuple(settings or ()),
-        allow_code=allow_code,
-        allow_unverified_engine=allow_unverified_engine,
-        model_config=model_config,
-        draft_config=draft_config,
-    )
+    options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     made = _compiled(spec, options)
     with _reporting(spec):
         found = verify_plan(made, record, lambda event: typer.echo(event_line(event, made), err=True))
@@ -322,16 +302,9 @@ def steps(
     from servespec.compiler.json_text import json_text
     from servespec.render.serve_text import event_line
     from servespec.render.step_times_text import step_times_text
-    from servespec.runtime.gather import Options
     from servespec.runtime.step_times import time_steps, wanted_of
 
-    options = Options(
-        settings=tuple(settings or ()),
-        allow_code=allow_code,
-        allow_unverified_engine=allow_unverified_engine,
-        model_config=model_config,
-        draft_config=draft_config,
-    )
+    options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     made = _compiled(spec, options)
     with _reporting(spec):
         wanted = wanted_of(made, requests=requests, tokens=tokens, repeats=repeats)
@@ -376,15 +349,8 @@ def bench(
     from servespec.render.bench_text import bench_event_line, bench_text
     from servespec.runtime.bench import command
     from servespec.runtime.bench.design import BenchDesign
-    from servespec.runtime.gather import Options
 
-    options = Options(
-        settings=tuple(settings or ()),
-        allow_code=allow_code,
-        allow_unverified_engine=allow_unverified_engine,
-        model_config=model_config,
-        draft_config=draft_config,
-    )
+    options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     with _reporting(spec):
         wanted = command.Wanted(
             spec=spec,
@@ -460,6 +426,24 @@ def doctor(
 
 
 # Shared
+
+
+def _options(
+    settings: list[str] | None,
+    allow_code: bool,
+    allow_unverified_engine: bool,
+    model_config: Path | None,
+    draft_config: Path | None,
+) -> "Options":
+    from servespec.runtime.gather import Options
+
+    return Options(
+        settings=tuple(settings or ()),
+        allow_code=allow_code,
+        allow_unverified_engine=allow_unverified_engine,
+        model_config=model_config,
+        draft_config=draft_config,
+    )
 
 
 def _compiled(spec: str, options: "Options") -> "Plan":
