@@ -32,7 +32,7 @@ app = typer.Typer(
 EXIT_REFUSED, EXIT_USAGE, EXIT_DOES_NOT_FIT, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_OUR_FAULT = 1, 2, 3, 4, 5, 70
 LAUNCH_FAILED_CODES = frozenset({"L030", "L031"})
 UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "L027", "L032"})
-DOES_NOT_FIT_CODES = frozenset({"P126"})
+DOES_NOT_FIT_CODES = frozenset({"P126", "P129"})
 
 
 class FindingsFormat(StrEnum):
@@ -482,7 +482,7 @@ def _refusal_code(error: "SpecError") -> int:
         return EXIT_UNSUPPORTED
     if codes & LAUNCH_FAILED_CODES:
         return EXIT_LAUNCH_FAILED
-    return EXIT_DOES_NOT_FIT if codes == DOES_NOT_FIT_CODES else EXIT_REFUSED
+    return EXIT_DOES_NOT_FIT if codes and codes <= DOES_NOT_FIT_CODES else EXIT_REFUSED
 
 
 def _print_findings(

@@ -225,5 +225,14 @@ P128 = Rule(
     "P128", "remedy-without-effect", Severity.NOTE, "a remedy has nothing to do",
     "The plan captures nothing that it would change. The message says what is missing.",
 )  # fmt: skip
+P129 = Rule(
+    "P129", "graphs-above-budget", Severity.ERROR, "the graphs take more than the spec lets them",
+    "Even at the low ends of the error bars they take more than `memory.max_cudagraph_memory`.",
+)  # fmt: skip
+P130 = Rule(
+    "P130", "graphs-may-exceed-budget", Severity.WARNING, "the graphs may take more than the spec lets them",
+    "At the high ends of the error bars they take more than `memory.max_cudagraph_memory`, or no formula counts them. "
+    "The bound is held against the plan alone; the engine knows none.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -34,8 +34,6 @@ def spec_findings(
 def _not_available(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
     """Fields of the format whose work is not there yet."""
     asked = [("remedies", name) for name, value in spec.remedies if value is True and name not in set(Remedy)]
-    if spec.memory.max_cudagraph_memory is not None:
-        asked.append(("memory", "max_cudagraph_memory"))
     for path in asked:
         message = f"`{'.'.join(path)}` has no effect yet"
         yield plan_rules.R117.at(source.place_of_key(path), message, "delete it")

@@ -216,3 +216,21 @@ def test_no_less_memory_gives_more_tokens() -> None:
     more = replace(ledger, budget_bytes=Bytes(ledger.budget_bytes + GIB))
 
     assert (more.tokens(more.cache.size) or 0) > (ledger.tokens(ledger.cache.size) or 0)
+
+
+def graph_budget_codes(size: str, **sections: Any) -> list[str]:
+    plan = compiled(spec_of("qwen3-8b", "h200", memory={"max_cudagraph_memory": size}, **sections))
+    return [finding.code for finding in plan.diagnostics if finding.code in ("P129", "P130")]
+
+
+def test_graphs_are_held_against_their_bound() -> None:
+    with pytest.raises(SpecError, match="the graphs take at least"):
+        graph_budget_codes("1MiB")
+    assert graph_budget_codes("64GiB") == []
+    assert graph_budget_codes("1MiB", compilation={"cudagraph_mode": "NONE"}) == []
+
+
+def test_a_bound_on_graphs_that_no_formula_counts_is_doubtful() -> None:
+    suffix = {"method": "suffix", "num_speculative_tokens": 4}
+
+    assert graph_budget_codes("64GiB", speculative=suffix, engine={"version": "0.33.0"}) == ["P130"]

@@ -6,6 +6,7 @@ from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable
 from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.ledger import Fit, Ledger
+from servespec.compiler.memory.line import Part
 from servespec.diagnostics import Diagnostic, Place
 from servespec.units import size_words
 
@@ -57,4 +58,27 @@ def _needs(ledger: Ledger) -> str:
     return f"one request of {length} tokens takes {size_words(ledger.smallest_cache_bytes)}"
 
 
-CHECKS: tuple[Check, ...] = (_fits,)
+def _graph_budget(subject: Findable) -> Iterator[Diagnostic]:
+    """What the graphs take against what the spec lets them."""
+    budget_bytes, ledger = subject.resolution.request.spec.memory.max_cudagraph_memory, subject.ledger
+    if budget_bytes is None or ledger is None:
+        return
+    graphs, place = ledger.of(Part.GRAPHS), subject.place("memory", "max_cudagraph_memory")
+    if any(one.part is Part.GRAPHS for one in ledger.unknown):
+        yield rules.P130.at(place, "what the graphs of this plan take is not known", "the bound is not held")
+    elif graphs.high > budget_bytes:
+        is_certain = graphs.low > budget_bytes
+        rule, words = (rules.P129, "take at least") if is_certain else (rules.P130, "may take")
+        taken = size_words(graphs.low if is_certain else graphs.high)
+        message = f"the graphs {words} {taken}; the spec lets them take {size_words(budget_bytes)}"
+        yield rule.at(place, message, _smaller_graphs(ledger))
+
+
+def _smaller_graphs(ledger: Ledger) -> str:
+    widest = max((line for line in ledger.lines if line.part is Part.GRAPHS), key=lambda line: line.size)
+    return (
+        f"lower the caps under `compilation`, or raise the bound; most is `{widest.owner}`, {size_words(widest.size)}"
+    )
+
+
+CHECKS: tuple[Check, ...] = (_fits, _graph_budget)

@@ -199,7 +199,12 @@ def _unknown_cache(kv: KvCache | str) -> Iterator[Unknown]:
 
 def _unknown_graphs(resolution: Resolution, graph_lines: tuple[MemoryLine, ...]) -> Iterator[Unknown]:
     if not graph_lines and resolution.frame.mode is not CudaGraphMode.NONE:
-        yield Unknown(owner="CUDA graphs", holder=Holder.ENGINE, part=Part.GRAPHS, because="not counted yet")
+        yield Unknown(
+            owner="CUDA graphs",
+            holder=Holder.ENGINE,
+            part=Part.GRAPHS,
+            because="no formula counts those of Model Runner V1",
+        )
 
 
 def basis_of(ledger: Ledger) -> Basis:
