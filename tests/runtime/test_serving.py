@@ -12,7 +12,7 @@ from tests.plans import compiled, spec_of
 
 @pytest.fixture(autouse=True)
 def at_its_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("servespec.runtime.serving._problems", lambda _: ())
+    monkeypatch.setattr("servespec.runtime.serving._problems", lambda *_: ())
     monkeypatch.delenv("PYTHONPATH", raising=False)
 
 

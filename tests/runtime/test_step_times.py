@@ -242,7 +242,7 @@ def test_the_engine_is_started_with_what_is_wanted_and_its_result_is_read(
         task("http://localhost")
         return Outcome(0, also_check(), command.log_path)
 
-    monkeypatch.setattr(measured_launch, "serving_of", lambda _plan, _folder: serving)
+    monkeypatch.setattr(measured_launch, "serving_of", lambda _plan, _folder, _uses: serving)
     monkeypatch.setattr(measured_launch, "run", run)
 
     done = time_steps(plan, WANTED, tmp_path, lambda _: None)

@@ -282,7 +282,7 @@ def test_the_engine_is_started_with_the_variable_and_its_result_is_read(
         task("http://localhost")
         return Outcome(6, also_check(), command.log_path)
 
-    monkeypatch.setattr(measured_launch, "serving_of", lambda _plan, _folder: serving)
+    monkeypatch.setattr(measured_launch, "serving_of", lambda _plan, _folder, _uses: serving)
     monkeypatch.setattr(measured_launch, "run", run)
 
     done = verify(plan, tmp_path, lambda _: None)
