@@ -33,12 +33,12 @@ every_root = pytest.mark.parametrize(
     ids=lambda root: root.name if root else "none",
 )
 many = settings(
-    max_examples=500,
+    max_examples=250,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining a failure takes minutes
 )
-several = settings(many, max_examples=200)
+several = settings(many, max_examples=100)
 
 MODES = [mode.value for mode in CudaGraphMode]
 

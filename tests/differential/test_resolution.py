@@ -39,7 +39,7 @@ every_root = pytest.mark.parametrize(
     oracle.available_roots() or [pytest.param(None, marks=pytest.mark.skip(reason="no engine under .engines"))],
     ids=lambda root: root.name if root else "none",
 )
-many = settings(max_examples=1000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 MODES = [mode.value for mode in CudaGraphMode]
 GIB = 1 << 30
@@ -557,7 +557,7 @@ def schedules(draw: st.DrawFn) -> list[tuple[int, int, int]]:
 
 @every_root
 @given(schedule=schedules(), max_num_seqs=st.integers(1, 320), k=st.integers(1, 10))
-@settings(many, max_examples=500)
+@settings(many, max_examples=200)
 def test_tiers(root: Path, schedule: list[tuple[int, int, int]], max_num_seqs: int, k: int) -> None:
     tiers = tiers_up_to(schedule, Requests(max_num_seqs), k)
     unrolled = [t.num_speculative_tokens for t in tiers for _ in range(t.from_requests, t.to_requests + 1)]
