@@ -13,6 +13,7 @@ from servespec.compiler.graphs.coverage import Coverage, DecodeRange, MixedStep,
 from servespec.compiler.graphs.hand_off import Remedy
 from servespec.compiler.graphs.managers import GraphFrame
 from servespec.compiler.graphs.shape import Routine, Row, Runner, Shape, rows_of, union_tokens
+from servespec.compiler.json_shapes import COUNT, MAYBE_COUNT, TEXT, closed_object
 from servespec.compiler.lower import Lowered, Lowering
 from servespec.compiler.memory.document import MEMORY_SCHEMA, ledger_json
 from servespec.compiler.memory.ledger import Ledger
@@ -213,19 +214,9 @@ def _device_json(resolution: Resolution) -> dict[str, Any]:
 
 def _array(properties: Mapping[str, Any], optional: Iterable[str] = ()) -> dict[str, Any]:
     """Schema of an array of objects with exactly these keys."""
-    required = [key for key in properties if key not in set(optional)]
-    item = {
-        "type": "object",
-        "properties": dict(properties),
-        "required": required,
-        "additionalProperties": False,
-    }
-    return {"type": "array", "items": item}
+    return {"type": "array", "items": closed_object(properties, optional)}
 
 
-_COUNT = {"type": "integer", "minimum": 0}
-_MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
-_TEXT = {"type": "string"}
 _RAN = {"enum": ["FULL", "PIECEWISE", "EAGER", "UNSCHEDULED"]}
 
 RUNNERS_SCHEMA = _array(
@@ -234,17 +225,17 @@ RUNNERS_SCHEMA = _array(
         "routine": {"enum": [*(str(routine) for routine in Routine), "none"]},
         "mode": {"enum": [str(mode) for mode in CudaGraphMode]},
         "unit": {"enum": ["tokens", "requests"]},
-        "query_len": _MAYBE_COUNT,
-        "num_speculative_tokens": _MAYBE_COUNT,
+        "query_len": MAYBE_COUNT,
+        "num_speculative_tokens": MAYBE_COUNT,
         "sizes": {"type": "array", "items": {"type": "integer", "minimum": 1}},
-        "count": _COUNT,
-        "graphs": _COUNT,
-        "active_loras": {"type": "array", "items": _COUNT},
+        "count": COUNT,
+        "graphs": COUNT,
+        "active_loras": {"type": "array", "items": COUNT},
         "ubatches": {"type": "array", "items": {"type": "integer", "minimum": 1}},
         "ranks": {"enum": ["all", "first_pp", "last_pp"]},
-        "max_requests": _MAYBE_COUNT,
-        "max_tokens": _COUNT,
-        "because": _TEXT,
+        "max_requests": MAYBE_COUNT,
+        "max_tokens": COUNT,
+        "because": TEXT,
     },
     optional=("because",),
 )
@@ -256,18 +247,18 @@ COVERAGE_SCHEMA = {
     "properties": {
         "decode": _array(
             {
-                "runner": _TEXT, "routine": _TEXT, "from_requests": _COUNT, "to_requests": _COUNT,
-                "query_len": _COUNT, "num_speculative_tokens": _COUNT, "mode": _RAN, "padded_to_requests": _MAYBE_COUNT,
-                "padded_to_tokens": _MAYBE_COUNT,
+                "runner": TEXT, "routine": TEXT, "from_requests": COUNT, "to_requests": COUNT,
+                "query_len": COUNT, "num_speculative_tokens": COUNT, "mode": _RAN, "padded_to_requests": MAYBE_COUNT,
+                "padded_to_tokens": MAYBE_COUNT,
             }
         ),
         "prefill": _array(
-            {"from_tokens": _COUNT, "to_tokens": _COUNT, "mode": _RAN, "padded_to_tokens": _MAYBE_COUNT}
+            {"from_tokens": COUNT, "to_tokens": COUNT, "mode": _RAN, "padded_to_tokens": MAYBE_COUNT}
         ),
         "mixed": _array(
             {
-                "requests": _COUNT, "tokens": _COUNT, "drafted_at_requests": _COUNT, "mode": _RAN,
-                "padded_to_tokens": _MAYBE_COUNT,
+                "requests": COUNT, "tokens": COUNT, "drafted_at_requests": COUNT, "mode": _RAN,
+                "padded_to_tokens": MAYBE_COUNT,
             }
         ),
     },
@@ -293,13 +284,13 @@ _RANGE = {
 DIAGNOSTICS_SCHEMA = _array(
     {
         "code": {"type": "string", "pattern": "^[SRPL][0-9]{3}$"},
-        "name": _TEXT,
+        "name": TEXT,
         "severity": {"enum": ["error", "warning", "note"]},
-        "message": _TEXT,
-        "help": _TEXT,
-        "file": _TEXT,
+        "message": TEXT,
+        "help": TEXT,
+        "file": TEXT,
         "range": _RANGE,
-        "related": _array({"message": _TEXT, "file": _TEXT, "range": _RANGE}),
+        "related": _array({"message": TEXT, "file": TEXT, "range": _RANGE}),
     }
 )
 
@@ -317,14 +308,14 @@ PLAN_SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
     "properties": {
         "format": {"const": PLAN_FORMAT},
-        "servespec": _TEXT,
+        "servespec": TEXT,
         "engine": {
             "type": "object",
             "required": ["name", "version", "facts_version", "lowering"],
             "properties": {
                 "name": {"const": "vllm"},
-                "version": _TEXT,
-                "facts_version": _TEXT,
+                "version": TEXT,
+                "facts_version": TEXT,
                 "lowering": {"enum": [str(lowering) for lowering in Lowering]},
             },
         },
@@ -332,7 +323,7 @@ PLAN_SCHEMA: dict[str, Any] = {
             "type": "object",
             "required": ["name", "device_name", "compute_capability", "memory_bytes", "count"],
             "properties": {
-                "name": _TEXT, "device_name": _TEXT, "compute_capability": _TEXT, "memory_bytes": _COUNT,
+                "name": TEXT, "device_name": TEXT, "compute_capability": TEXT, "memory_bytes": COUNT,
                 "count": {"type": "integer", "minimum": 1},
             },
         },
@@ -344,7 +335,7 @@ PLAN_SCHEMA: dict[str, Any] = {
                 "properties": {
                     "value": {},
                     "origin": {"enum": ["spec", "preset", "engine_default", "derived"]},
-                    "because": _TEXT,
+                    "because": TEXT,
                 },
             },
         },
@@ -355,10 +346,10 @@ PLAN_SCHEMA: dict[str, Any] = {
             "type": "object",
             "required": ["spec_sha256", "model", "draft", "facts_sha256"],
             "properties": {
-                "spec_sha256": _TEXT,
+                "spec_sha256": TEXT,
                 "model": _MODEL_INPUT,
                 "draft": {"oneOf": [_MODEL_INPUT, {"type": "null"}]},
-                "facts_sha256": _TEXT,
+                "facts_sha256": TEXT,
             },
         },
         "complete": {"type": "boolean"},
@@ -366,8 +357,8 @@ PLAN_SCHEMA: dict[str, Any] = {
             "type": "object",
             "required": ["argv", "env"],
             "properties": {
-                "argv": {"type": "array", "items": _TEXT},
-                "env": {"type": "object", "additionalProperties": _TEXT},
+                "argv": {"type": "array", "items": TEXT},
+                "env": {"type": "object", "additionalProperties": TEXT},
             },
         },
         "remedies": {"type": "array", "items": {"enum": [str(remedy) for remedy in Remedy]}},

@@ -4,44 +4,35 @@ A record is what one launch left: every row of the plan says what was captured o
 """
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
+from servespec.compiler.json_shapes import COUNT, MAYBE_COUNT, MAYBE_TEXT, closed_object
 from servespec.compiler.lower import Statistics
 from servespec.compiler.plan import DIAGNOSTICS_SCHEMA, PLAN_SCHEMA
 
-_COUNT = {"type": "integer", "minimum": 0}
-_MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
-_MAYBE_TEXT = {"type": ["string", "null"]}
 _VERDICT = {"enum": ["as_planned", "differs", "unseen"]}
-
-
-def _object(properties: Mapping[str, Any], optional: bool = False) -> dict[str, Any]:
-    """An object of these keys alone, all of them there unless ``optional``."""
-    required = [] if optional else list(properties)
-    return {"type": "object", "properties": dict(properties), "required": required, "additionalProperties": False}
 
 
 _CAPTURED = {
     "description": "Graphs of this row that were captured, on each rank of `measured.ranks` or as the log counts them; "
     "null where the evidence has no number of its own.",
-    **_object({"graphs": {"type": "array", "items": _MAYBE_COUNT}, "verdict": _VERDICT}),
+    **closed_object({"graphs": {"type": "array", "items": MAYBE_COUNT}, "verdict": _VERDICT}),
 }
-_RANK = _object(
+_RANK = closed_object(
     {
-        "data_parallel_rank": _MAYBE_COUNT,
-        "rank": _MAYBE_COUNT,
+        "data_parallel_rank": MAYBE_COUNT,
+        "rank": MAYBE_COUNT,
         "capture_seconds": {"type": "number", "minimum": 0},
         "graph_bytes": {"type": "integer", "description": "Device memory that went during capture; can be negative."},
     }
 )
-_DISPATCHED = _object(
+_DISPATCHED = closed_object(
     {
-        "engine": _COUNT,
+        "engine": COUNT,
         "mode": {"type": "string", "description": "FULL, PIECEWISE, or NONE for eager."},
-        "steps": _COUNT,
-        "unpadded_tokens": _COUNT,
-        "padding_tokens": _COUNT,
+        "steps": COUNT,
+        "unpadded_tokens": COUNT,
+        "padding_tokens": COUNT,
     }
 )
 _SAID = (
@@ -51,11 +42,11 @@ _SAID = (
     "graph_pool_bytes",
     "graph_pool_estimate_bytes",
 )
-_MEASURED = _object(
+_MEASURED = closed_object(
     {
         "started_at": {"type": "string", "description": "UTC, ISO 8601; so are the other times."},
-        "ready_at": _MAYBE_TEXT,
-        "ended_at": _MAYBE_TEXT,
+        "ready_at": MAYBE_TEXT,
+        "ended_at": MAYBE_TEXT,
         "exit_code": {"type": ["integer", "null"], "description": "Of `servespec serve`; null while it serves."},
         "verdict": _VERDICT,
         "evidence": {"enum": ["workers", "log", None]},
@@ -66,7 +57,7 @@ _MEASURED = _object(
         },
         "engine_said": {
             "description": "What the engine's log says; bytes are as round as the GiB that it prints.",
-            **_object({key: {"type": "integer"} for key in _SAID}, optional=True),
+            **closed_object({key: {"type": "integer"} for key in _SAID}, optional=_SAID),
         },
         "dispatch": {
             "description": "How the target's steps ran, by engine (data-parallel rank); NONE is eager.",
@@ -74,8 +65,8 @@ _MEASURED = _object(
             "items": _DISPATCHED,
         },
         "statistics": {"enum": [str(one) for one in Statistics]},
-        "versions": _object(
-            {"servespec": {"type": "string"}, "engine": _MAYBE_TEXT, "torch": _MAYBE_TEXT, "driver": _MAYBE_TEXT}
+        "versions": closed_object(
+            {"servespec": {"type": "string"}, "engine": MAYBE_TEXT, "torch": MAYBE_TEXT, "driver": MAYBE_TEXT}
         ),
         "findings": DIAGNOSTICS_SCHEMA,
     }

@@ -6,6 +6,7 @@ from statistics import median
 from typing import Any, Final
 
 from servespec import __version__
+from servespec.compiler.json_shapes import COUNT, MAYBE_TEXT, TEXT, closed_object
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic
 from servespec.runtime.extension.graph_choice import FULL, NONE, PIECEWISE
@@ -87,27 +88,19 @@ def _seconds(seconds: float) -> float:
     return round(seconds, _SECONDS_DIGITS)
 
 
-_TEXT = {"type": "string"}
-_OPTIONAL_TEXT = {"type": ["string", "null"]}
-_COUNT = {"type": "integer", "minimum": 0}
 _OPTIONAL_COUNT = {"type": ["integer", "null"], "minimum": 1}
 _NUMBER = {"type": "number", "minimum": 0}
 
 
 def _object(**properties: Any) -> Json:
-    return {
-        "type": "object",
-        "required": list(properties),
-        "additionalProperties": False,
-        "properties": properties,
-    }
+    return closed_object(properties)
 
 
 _GAIN = {"anyOf": [{"type": "null"}, _object(ratio=_NUMBER, low_95=_NUMBER, high_95=_NUMBER)]}
 _MODE = _object(
     mode={"enum": [FULL, PIECEWISE, NONE]},
-    padded_tokens=_COUNT,
-    repeats=_COUNT,
+    padded_tokens=COUNT,
+    repeats=COUNT,
     median_seconds=_NUMBER,
     spread_seconds=_NUMBER,
     parts=_object(**dict.fromkeys(PARTS, _NUMBER)),
@@ -118,12 +111,12 @@ _MODE = _object(
 )
 _SIZE = _object(
     kind={"enum": ["decode", "mixed"]},
-    requests=_COUNT,
-    tokens=_COUNT,
+    requests=COUNT,
+    tokens=COUNT,
     query_len=_OPTIONAL_COUNT,
-    next_drafts=_COUNT,
-    because=_OPTIONAL_TEXT,
-    error=_OPTIONAL_TEXT,
+    next_drafts=COUNT,
+    because=MAYBE_TEXT,
+    error=MAYBE_TEXT,
     modes={"type": "array", "items": _MODE},
 )
 STEP_TIMES_SCHEMA: Final[Json] = {
@@ -132,11 +125,11 @@ STEP_TIMES_SCHEMA: Final[Json] = {
     "description": "The same steps as FULL graph, as PIECEWISE graphs and eagerly, timed in one process, format 1.",
     **_object(
         format={"const": STEP_TIMES_FORMAT},
-        servespec=_TEXT,
-        engine=_object(name={"const": "vllm"}, version=_TEXT),
-        device=_TEXT,
-        folder=_TEXT,
-        workers=_object(expected=_COUNT, complete=_COUNT),
+        servespec=TEXT,
+        engine=_object(name={"const": "vllm"}, version=TEXT),
+        device=TEXT,
+        folder=TEXT,
+        workers=_object(expected=COUNT, complete=COUNT),
         seconds=_NUMBER,
         sizes={"type": "array", "items": _SIZE},
         diagnostics={"type": "array", "items": {"type": "object"}},

@@ -13,6 +13,7 @@ from typing import Any, Final
 from servespec import __version__
 from servespec.compiler.graphs.hand_off import manager_class
 from servespec.compiler.graphs.managers import GraphFrame, managers_of
+from servespec.compiler.json_shapes import COUNT, MAYBE_TEXT, TEXT, closed_object
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic
 from servespec.runtime.extension.captured_shapes import CapturedShape
@@ -176,49 +177,41 @@ def _failed_batches(results: Mapping[str, Json | None]) -> Iterator[Json]:
                 yield {"worker": name, **{key: batch[key] for key in ("requests", "tokens", "next_drafts", "error")}}
 
 
-_TEXT = {"type": "string"}
-_OPTIONAL_TEXT = {"type": ["string", "null"]}
-_COUNT = {"type": "integer", "minimum": 0}
 _OPTIONAL_COUNT = {"type": ["integer", "null"], "minimum": 1}
 _NUMBER = {"type": "number", "minimum": 0}
 
 
 def _object(**properties: Any) -> Json:
-    return {
-        "type": "object",
-        "required": list(properties),
-        "additionalProperties": False,
-        "properties": properties,
-    }
+    return closed_object(properties)
 
 
 _OUTPUT = _object(
-    output=_TEXT,
+    output=TEXT,
     equal={"type": "boolean"},
     eager_reproduces={"type": "boolean"},
-    values=_COUNT,
-    differing=_COUNT,
+    values=COUNT,
+    differing=COUNT,
     largest_absolute=_NUMBER,
     largest_relative=_NUMBER,
-    not_numbers=_COUNT,
+    not_numbers=COUNT,
 )
 _SHAPE = _object(
     tokens={"type": "integer", "minimum": 1},
     requests=_OPTIONAL_COUNT,
-    active_loras=_COUNT,
+    active_loras=COUNT,
     ubatches={"type": "integer", "minimum": 1},
     draft_steps=_OPTIONAL_COUNT,
     verdict={"enum": [verdict.name.lower() for verdict in Verdict]},
-    steps=_COUNT,
-    because=_OPTIONAL_TEXT,
+    steps=COUNT,
+    because=MAYBE_TEXT,
     outputs={"type": "array", "items": _OUTPUT},
 )
 _ROW = _object(
-    runner=_TEXT,
-    routine=_TEXT,
+    runner=TEXT,
+    routine=TEXT,
     query_len=_OPTIONAL_COUNT,
-    graphs=_COUNT,
-    **{verdict.name.lower(): _COUNT for verdict in Verdict},
+    graphs=COUNT,
+    **{verdict.name.lower(): COUNT for verdict in Verdict},
     shapes={"type": "array", "items": _SHAPE},
 )
 VERIFICATION_SCHEMA: Final[Json] = {
@@ -227,26 +220,26 @@ VERIFICATION_SCHEMA: Final[Json] = {
     "description": "Every captured graph against an eager run of the same inputs, format 1.",
     **_object(
         format={"const": VERIFICATION_FORMAT},
-        servespec=_TEXT,
-        engine=_object(name={"const": "vllm"}, version=_TEXT),
-        folder=_TEXT,
-        workers=_object(expected=_COUNT, complete=_COUNT),
+        servespec=TEXT,
+        engine=_object(name={"const": "vllm"}, version=TEXT),
+        folder=TEXT,
+        workers=_object(expected=COUNT, complete=COUNT),
         seconds=_NUMBER,
         rows={"type": "array", "items": _ROW},
-        acceptance=_object(graphs=_COUNT, eager=_COUNT),
+        acceptance=_object(graphs=COUNT, eager=COUNT),
         speculation={
             "type": "object",
             "properties": {
                 "applies": {"type": "boolean"},
-                "because": _OPTIONAL_TEXT,
-                "requests": _COUNT,
-                "equal": _COUNT,
+                "because": MAYBE_TEXT,
+                "requests": COUNT,
+                "equal": COUNT,
             },
             "additionalProperties": False,
         },
         failures={
             "type": "array",
-            "items": _object(worker=_TEXT, requests=_COUNT, tokens=_COUNT, next_drafts=_COUNT, error=_TEXT),
+            "items": _object(worker=TEXT, requests=COUNT, tokens=COUNT, next_drafts=COUNT, error=TEXT),
         },
         diagnostics={"type": "array", "items": {"type": "object"}},
     ),

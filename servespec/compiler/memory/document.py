@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from servespec.compiler.json_shapes import COUNT, MAYBE_COUNT, TEXT, closed_object
 from servespec.compiler.memory.ledger import Fit, Ledger, basis_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.compiler.memory.weights import Unknown
@@ -72,30 +73,18 @@ def _cache_json(ledger: Ledger, missing: set[Part]) -> dict[str, Any]:
     }
 
 
-_TEXT = {"type": "string"}
 _BYTES = {"type": "integer"}
-_COUNT = {"type": "integer", "minimum": 0}
 _MAYBE_BYTES = {"type": ["integer", "null"]}
-_MAYBE_COUNT = {"type": ["integer", "null"], "minimum": 0}
 _BASES = [basis.name.lower() for basis in Basis]
 
 
-def _object(properties: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
 _OWNED = {
-    "owner": _TEXT,
+    "owner": TEXT,
     "runner": {"enum": [str(holder) for holder in Holder]},
     "part": {"enum": [str(part) for part in Part]},
-    "because": _TEXT,
+    "because": TEXT,
 }
-_LINE = _object(
+_LINE = closed_object(
     {
         **_OWNED,
         "bytes": _BYTES,
@@ -105,33 +94,33 @@ _LINE = _object(
         "budgeted": {"type": "boolean"},
     }
 )
-_TOTALS = _object(
+_TOTALS = closed_object(
     {
-        "device_bytes": _COUNT,
-        "budget_bytes": _COUNT,
-        "weights_bytes": _MAYBE_COUNT,
-        "activation_peak_bytes": _MAYBE_COUNT,
-        "cudagraph_bytes": _MAYBE_COUNT,
-        "engine_estimate_bytes": _MAYBE_COUNT,
-        "other_bytes": _MAYBE_COUNT,
+        "device_bytes": COUNT,
+        "budget_bytes": COUNT,
+        "weights_bytes": MAYBE_COUNT,
+        "activation_peak_bytes": MAYBE_COUNT,
+        "cudagraph_bytes": MAYBE_COUNT,
+        "engine_estimate_bytes": MAYBE_COUNT,
+        "other_bytes": MAYBE_COUNT,
         "kv_cache_bytes": _MAYBE_BYTES,
         "kv_cache_low_bytes": _MAYBE_BYTES,
         "kv_cache_high_bytes": _MAYBE_BYTES,
         "kv_cache_basis": {"enum": [*_BASES, None]},
-        "kv_block_bytes": _MAYBE_COUNT,
-        "kv_cache_tokens": _MAYBE_COUNT,
-        "kv_cache_low_tokens": _MAYBE_COUNT,
-        "kv_cache_high_tokens": _MAYBE_COUNT,
+        "kv_block_bytes": MAYBE_COUNT,
+        "kv_cache_tokens": MAYBE_COUNT,
+        "kv_cache_low_tokens": MAYBE_COUNT,
+        "kv_cache_high_tokens": MAYBE_COUNT,
         "max_concurrency": {"type": ["number", "null"], "minimum": 0},
     }
 )
 MEMORY_SCHEMA: dict[str, Any] = {
     "oneOf": [
         {"type": "null"},
-        _object(
+        closed_object(
             {
                 "lines": {"type": "array", "items": _LINE},
-                "unknown": {"type": "array", "items": _object(_OWNED)},
+                "unknown": {"type": "array", "items": closed_object(_OWNED)},
                 "totals": _TOTALS,
                 "fits": {"enum": [str(fit) for fit in Fit]},
             }

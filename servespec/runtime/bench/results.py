@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import jsonschema
 
+from servespec.compiler.json_shapes import COUNT, MAYBE_TEXT, TEXT, closed_object
 from servespec.diagnostics import Place, SpecError
 from servespec.runtime.bench.bench_rules import RESULTS_FOREIGN
 from servespec.runtime.bench.design import Cell
@@ -16,7 +17,7 @@ from servespec.runtime.bench.servers import Server
 
 BENCH_FORMAT: Final = 1
 
-_NUMBER, _COUNT, _TEXT = {"type": "number"}, {"type": "integer", "minimum": 0}, {"type": "string"}
+_NUMBER = {"type": "number"}
 _MAYBE_NUMBER = {"type": ["number", "null"]}
 _CELL_NUMBERS: Final = {
     "duration": "duration_seconds",
@@ -32,43 +33,34 @@ _CELL_NUMBERS: Final = {
 """The client's names of its numbers and ours; ours end in their unit."""
 
 
-def _object(properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> dict[str, Any]:
-    return {
-        "type": "object",
-        "required": [name for name in properties if name not in optional],
-        "additionalProperties": False,
-        "properties": dict(properties),
-    }
-
-
 BENCH_SCHEMA: Final[dict[str, Any]] = {
     "$schema": "https://json-schema.org/draft/2020-12/schema",
     "title": "servespec bench",
     "description": "Arms of one spec benched against each other in interleaved rounds, format 1.",
-    **_object(
+    **closed_object(
         {
             "format": {"const": BENCH_FORMAT},
-            "what": _TEXT,
-            "servespec": _TEXT,
-            "versions": {"type": "object", "additionalProperties": {"type": ["string", "null"]}},
-            "device": {"type": "array", "items": _TEXT},
-            "driver": {"type": ["string", "null"]},
-            "date": _TEXT,
-            "command": _TEXT,
-            "spec_sha256": _TEXT,
-            "spec_text": _TEXT,
+            "what": TEXT,
+            "servespec": TEXT,
+            "versions": {"type": "object", "additionalProperties": MAYBE_TEXT},
+            "device": {"type": "array", "items": TEXT},
+            "driver": MAYBE_TEXT,
+            "date": TEXT,
+            "command": TEXT,
+            "spec_sha256": TEXT,
+            "spec_text": TEXT,
             "acceptance": {"enum": ["none", "measured", "modelled"]},
             "design": {"type": "object"},
             "arms": {"type": "object", "additionalProperties": {"type": "object"}},
             "launches": {
                 "type": "array",
-                "items": _object(
+                "items": closed_object(
                     {
-                        "arm": _TEXT,
-                        "round": _COUNT,
+                        "arm": TEXT,
+                        "round": COUNT,
                         "ready_seconds": _NUMBER,
-                        "verdict": _TEXT,
-                        "evidence": {"type": ["string", "null"]},
+                        "verdict": TEXT,
+                        "evidence": MAYBE_TEXT,
                         "ranks": {"type": "array", "items": {"type": "object"}},
                         "engine_said": {"type": "object", "additionalProperties": {"type": "integer"}},
                     }
@@ -76,14 +68,14 @@ BENCH_SCHEMA: Final[dict[str, Any]] = {
             },
             "cells": {
                 "type": "array",
-                "items": _object(
+                "items": closed_object(
                     {
                         "round": {"type": "integer", "minimum": 1},
-                        "arm": _TEXT,
+                        "arm": TEXT,
                         "concurrency": {"type": "integer", "minimum": 1},
-                        "prompts": _COUNT,
-                        "completed": _COUNT,
-                        "first_error": {"type": ["string", "null"]},
+                        "prompts": COUNT,
+                        "completed": COUNT,
+                        "first_error": MAYBE_TEXT,
                         **dict.fromkeys(_CELL_NUMBERS.values(), _MAYBE_NUMBER),
                         "steps": {"type": ["object", "null"]},
                         "client_cores": _MAYBE_NUMBER,
@@ -93,12 +85,12 @@ BENCH_SCHEMA: Final[dict[str, Any]] = {
             },
             "ratios": {
                 "type": "array",
-                "items": _object(
+                "items": closed_object(
                     {
-                        "metric": _TEXT,
-                        "arm": _TEXT,
-                        "over": _TEXT,
-                        "concurrency": _COUNT,
+                        "metric": TEXT,
+                        "arm": TEXT,
+                        "over": TEXT,
+                        "concurrency": COUNT,
                         "ratios": {"type": "array", "items": _NUMBER, "minItems": 1},
                         "median": _NUMBER,
                         "low_95": _MAYBE_NUMBER,
