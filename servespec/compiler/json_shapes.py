@@ -9,6 +9,8 @@ TEXT: Final[Shape] = {"type": "string"}
 MAYBE_TEXT: Final[Shape] = {"type": ["string", "null"]}
 COUNT: Final[Shape] = {"type": "integer", "minimum": 0}
 MAYBE_COUNT: Final[Shape] = {"type": ["integer", "null"], "minimum": 0}
+DIFFERENCE: Final[Shape] = {"type": "integer"}
+MAYBE_DIFFERENCE: Final[Shape] = {"type": ["integer", "null"]}
 
 
 def closed_object(properties: Mapping[str, Any], optional: Iterable[str] = ()) -> Shape:

@@ -6,24 +6,55 @@ A record is what one launch left: every row of the plan says what was captured o
 import json
 from typing import Any
 
-from servespec.compiler.json_shapes import COUNT, MAYBE_COUNT, MAYBE_TEXT, closed_object
+from servespec.compiler.json_shapes import COUNT, DIFFERENCE, MAYBE_COUNT, MAYBE_DIFFERENCE, MAYBE_TEXT, closed_object
 from servespec.compiler.lower import Statistics
 from servespec.compiler.plan import DIAGNOSTICS_SCHEMA, PLAN_SCHEMA
 
 _VERDICT = {"enum": ["as_planned", "differs", "unseen"]}
 
-
+_SECONDS = {"type": "number", "minimum": 0}
+_COST = {
+    "description": "What the captures of the row took on one rank, eager runs included: in the allocator's pools, and "
+    "of the device. Below zero where they gave back what an earlier one left.",
+    **closed_object(
+        {"pool_bytes": DIFFERENCE, "device_bytes": DIFFERENCE, "seconds": {"type": "number", "minimum": 0}}
+    ),
+    "type": ["object", "null"],
+}
 _CAPTURED = {
     "description": "Graphs of this row that were captured, on each rank of `measured.ranks` or as the log counts them; "
-    "null where the evidence has no number of its own.",
-    **closed_object({"graphs": {"type": "array", "items": MAYBE_COUNT}, "verdict": _VERDICT}),
+    "null where the evidence has no number of its own. `costs` are in that order, none where the evidence has none.",
+    **closed_object(
+        {
+            "graphs": {"type": "array", "items": MAYBE_COUNT},
+            "verdict": _VERDICT,
+            "costs": {"type": "array", "items": _COST},
+        }
+    ),
+}
+_MEMORY = {
+    "description": "Bytes of the rank's device after capture: `held_bytes` is all but the KV cache, `peak_bytes` what "
+    "a step took above that in the profile run; null for what the engine did not profile.",
+    **closed_object(
+        {
+            "device_bytes": COUNT,
+            "free_at_start_bytes": COUNT,
+            "weights_bytes": COUNT,
+            "held_bytes": DIFFERENCE,
+            "peak_bytes": MAYBE_DIFFERENCE,
+            "engine_estimate_bytes": MAYBE_DIFFERENCE,
+            "kv_cache_bytes": COUNT,
+        }
+    ),
+    "type": ["object", "null"],
 }
 _RANK = closed_object(
     {
         "data_parallel_rank": MAYBE_COUNT,
         "rank": MAYBE_COUNT,
-        "capture_seconds": {"type": "number", "minimum": 0},
+        "capture_seconds": _SECONDS,
         "graph_bytes": {"type": "integer", "description": "Device memory that went during capture; can be negative."},
+        "memory": _MEMORY,
     }
 )
 _DISPATCHED = closed_object(

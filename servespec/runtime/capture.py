@@ -29,15 +29,45 @@ class AtExit(StrEnum):
     UNSEEN = "unseen"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowCost:
+    """What the captures of one row took on one rank, their eager runs included.
+
+    ``pool_bytes`` grew in the allocator, ``device_bytes`` went from the device, the driver's objects with them.
+    """
+
+    pool_bytes: int
+    device_bytes: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True)
 class RowCapture:
     """One row of the plan: how many of its graphs each rank holds, None where the evidence has no number of its own.
 
     A progress bar counts one manager and mode, which can be several rows; their verdict is that of the sum.
+    ``costs`` are in the order of ``graphs``, and empty where the evidence has none.
     """
 
     graphs: tuple[int | None, ...]
     verdict: Verdict
+    costs: tuple[RowCost | None, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankMemory:
+    """Bytes of one rank's device after capture; None for what the engine did not profile.
+
+    ``held_bytes`` is all but the KV cache, ``peak_bytes`` what a step took above that in the profile run.
+    """
+
+    device_bytes: int
+    free_at_start_bytes: int
+    weights_bytes: int
+    held_bytes: int
+    peak_bytes: int | None
+    engine_estimate_bytes: int | None
+    kv_cache_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +78,7 @@ class RankCapture:
     rank: int | None
     capture_seconds: float
     graph_bytes: int
+    memory: RankMemory | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

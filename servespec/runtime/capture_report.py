@@ -12,7 +12,7 @@ from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of,
 from servespec.compiler.graphs.shape import Row, Runner, Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
-from servespec.runtime.capture import AtExit, Capture, Evidence, RankCapture, RowCapture, Verdict
+from servespec.runtime.capture import AtExit, Capture, Evidence, RankCapture, RankMemory, RowCapture, RowCost, Verdict
 from servespec.runtime.extension.report import left_name, report_name
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN, GRAPHS_CHANGED
 
@@ -107,6 +107,7 @@ def _rank_capture(rank: Rank, report: Json) -> RankCapture:
         rank=rank[1],
         capture_seconds=report["capture_seconds"],
         graph_bytes=report["graph_bytes"],
+        memory=RankMemory(**report["memory"]),
     )
 
 
@@ -121,7 +122,32 @@ def _row_capture(plan: Plan, row: Row, reports: Sequence[Json]) -> RowCapture:
         return RowCapture(tuple(None for _ in held), Verdict.UNSEEN)
     agrees = all(planned == captured for planned, captured in seen)
     counts = tuple(None if one is None else len(one[1]) for one in held)
-    return RowCapture(counts, Verdict.AS_PLANNED if agrees else Verdict.DIFFERS)
+    costs = tuple(
+        None if one is None else _row_cost(kind, manager, row, report)
+        for one, report in zip(held, reports, strict=True)
+    )
+    return RowCapture(counts, Verdict.AS_PLANNED if agrees else Verdict.DIFFERS, costs)
+
+
+def _row_cost(kind: str, manager: Manager, row: Row, report: Json) -> RowCost:
+    """Over the row's graphs of one rank."""
+    own = [
+        one
+        for capture in report["captures"]
+        if (capture["class"], capture["query_len"], capture["mode"]) == (kind, manager.query_len, str(row.mode))
+        for one in capture["graphs"]
+        if row.mode is not CudaGraphMode.FULL or _is_of_row(tuple(one["graph"]), row)
+    ]
+    return RowCost(
+        pool_bytes=sum(one["pool_bytes"] for one in own),
+        device_bytes=sum(one["device_bytes"] for one in own),
+        seconds=round(sum(one["seconds"] for one in own), 3),
+    )
+
+
+def _is_of_row(graph: Graph, row: Row) -> bool:
+    """Whether a FULL graph has the query length and the draft steps of the row."""
+    return (graph[2] or graph[3], graph[6]) == (row.query_len or 0, row.draft_steps or 0)
 
 
 def _held(
@@ -132,8 +158,7 @@ def _held(
     if one is None:
         return None
     if row.mode is CudaGraphMode.FULL:
-        key = (row.query_len or 0, row.draft_steps or 0)
-        return {graph_of(shape) for shape in shapes}, {g for g in _graphs(one["full"]) if (g[2] or g[3], g[6]) == key}
+        return {graph_of(shape) for shape in shapes}, {g for g in _graphs(one["full"]) if _is_of_row(g, row)}
     if one["breakable"] is not None:
         return {(shape.tokens,) for shape in shapes}, {(tokens,) for tokens in one["breakable"]}
     planned: set[Graph] = {(shape.tokens, shape.active_loras) for shape in shapes}

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import cache, reduce
 from pathlib import Path
@@ -104,7 +104,8 @@ def _masked(value: Any, secrets: Collection[str]) -> Any:
 
 
 def _row_json(row: RowCapture) -> Json:
-    return {"graphs": list(row.graphs), "verdict": str(row.verdict)}
+    costs = [None if cost is None else asdict(cost) for cost in row.costs]
+    return {"graphs": list(row.graphs), "verdict": str(row.verdict), "costs": costs}
 
 
 def _measured_json(plan: Plan, measured: Measured) -> Json:
@@ -136,6 +137,7 @@ def _rank_json(rank: RankCapture) -> Json:
         "rank": rank.rank,
         "capture_seconds": rank.capture_seconds,
         "graph_bytes": rank.graph_bytes,
+        "memory": None if rank.memory is None else asdict(rank.memory),
     }
 
 

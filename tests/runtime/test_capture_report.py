@@ -1,7 +1,8 @@
 """The workers' reports of what they captured, held against a plan."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -55,8 +56,36 @@ def report_of(plan: Plan) -> Json:
             }
         )
     pieces = [{"pieces": 3, "sizes": [list(one) for one in sizes]} for sizes in sorted(piece_lists)]
-    took = {"capture_seconds": 13.6, "graph_bytes": 2_254_857_830}
+    took = {"capture_seconds": 13.6, "graph_bytes": 2_254_857_830, "memory": MEMORY, "captures": captures_of(managers)}
     return {"format": 1, "sha256": "", **took, "managers": managers, "compiled_pieces": pieces}
+
+
+MEMORY = {
+    "device_bytes": 150_000_000_000,
+    "free_at_start_bytes": 149_000_000_000,
+    "weights_bytes": 16_000_000_000,
+    "held_bytes": 18_000_000_000,
+    "peak_bytes": None,
+    "engine_estimate_bytes": None,
+    "kv_cache_bytes": 17_000_000_000,
+}
+
+
+def captures_of(managers: list[Json]) -> list[Json]:
+    """Every FULL graph took a byte of the pool for each of its tokens, two of the device, and a second."""
+    return [
+        {
+            "class": one["class"],
+            "query_len": one["query_len"],
+            "mode": "FULL",
+            "graphs": [
+                {"graph": graph, "pool_bytes": graph[0], "device_bytes": 2 * graph[0], "seconds": 1.0}
+                for graph in one["full"]
+            ],
+        }
+        for one in managers
+        if one["full"]
+    ]
 
 
 def left(folder: Path, report: Json, name: str = "captured-0-0.json") -> None:
@@ -67,6 +96,10 @@ def found(plan: Plan, folder: Path) -> list[tuple[str, str]]:
     return [(finding.code, finding.message) for finding in report_capture(plan, folder).findings]
 
 
+def counted(rows: Iterable[RowCapture]) -> list[tuple[tuple[int | None, ...], Verdict]]:
+    return [(row.graphs, row.verdict) for row in rows]
+
+
 def test_a_capture_as_planned_has_no_findings(tmp_path: Path) -> None:
     plan = plan_of()
     left(tmp_path, report_of(plan))
@@ -74,10 +107,39 @@ def test_a_capture_as_planned_has_no_findings(tmp_path: Path) -> None:
     assert found(plan, tmp_path) == []
     capture = report_capture(plan, tmp_path)
     rows = plan.graphs.rows
-    assert capture.rows == tuple(RowCapture((row.graphs,), Verdict.AS_PLANNED) for row in rows)
+    assert counted(capture.rows) == [((row.graphs,), Verdict.AS_PLANNED) for row in rows]
     assert capture_line(capture, plan) == (
         f"captured as planned: {len(rows)} runners, {len(plan.graphs.shapes)} graphs on 1 rank, 2.1 GiB, 14 s"
     )
+
+
+def test_the_memory_of_every_rank_is_read(tmp_path: Path) -> None:
+    plan = plan_of()
+    left(tmp_path, report_of(plan))
+
+    (rank,) = report_capture(plan, tmp_path).ranks
+
+    assert asdict(rank)["memory"] == MEMORY
+
+
+@pytest.mark.parametrize("dynamic", [None, [[1, 16, 3], [17, 64, 1]]])
+def test_every_row_has_the_costs_of_its_own_graphs(tmp_path: Path, dynamic: Any) -> None:
+    """Graphs of several tiers come from one manager."""
+    draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 3}
+    tiers = {"num_speculative_tokens_per_batch_size": dynamic} if dynamic else {}
+    plan = plan_of(speculative={**draft, **tiers})
+    left(tmp_path, report_of(plan))
+
+    rows = list(zip(plan.graphs.rows, report_capture(plan, tmp_path).rows, strict=True))
+
+    assert len([row for row, _ in rows if row.mode is CudaGraphMode.FULL]) == (5 if dynamic else 3)
+    for row, capture in rows:
+        tokens = [shape.tokens for shape in plan.graphs.shapes if row.holds(shape)]
+        is_full = row.mode is CudaGraphMode.FULL
+        (cost,) = capture.costs
+        assert cost is not None
+        assert cost.pool_bytes == (sum(tokens) if is_full else 0)
+        assert (cost.device_bytes, cost.seconds) == (2 * cost.pool_bytes, len(tokens) if is_full else 0)
 
 
 def test_each_tier_has_its_own_row(tmp_path: Path) -> None:
@@ -89,7 +151,7 @@ def test_each_tier_has_its_own_row(tmp_path: Path) -> None:
     capture = report_capture(plan, tmp_path)
 
     assert [row.query_len for row in plan.graphs.rows if row.routine == "uniform_decode"] == [4, 2]
-    assert capture.rows == tuple(RowCapture((row.graphs,), Verdict.AS_PLANNED) for row in plan.graphs.rows)
+    assert counted(capture.rows) == [((row.graphs,), Verdict.AS_PLANNED) for row in plan.graphs.rows]
 
 
 def test_a_rank_without_the_drafter_holds_none_of_its_rows(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -165,9 +165,13 @@ def test_the_managers_find_the_replacement(put: Put, groups: Groups) -> None:
 
 
 class Snapshot:
+    """Holds what it is given, or else, as the engine's, what is so `now`."""
+
+    now: ClassVar[dict[str, int]] = {}
+
     def __init__(self, device: object = None, **numbers: int) -> None:
         self.device_ = device
-        vars(self).update(numbers)
+        vars(self).update(numbers or self.now)
 
 
 def started_worker(
@@ -190,18 +194,17 @@ def started_worker(
 
 
 def measured(worker: SimpleNamespace, *, peak_since_bytes: int = 0, reserves: bool = True) -> int:
-    snapshot = Snapshot(free_memory=worker.free_bytes, torch_allocated=7 << 20, torch_peak=(7 << 20) + peak_since_bytes)
+    now = {"free_memory": worker.free_bytes, "torch_allocated": 7 << 20, "torch_peak": (7 << 20) + peak_since_bytes}
     modules = {
         "torch": {"accelerator": SimpleNamespace(synchronize=lambda: None, empty_cache=lambda: None)},
         "vllm": {"envs": SimpleNamespace(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=reserves)},
-        "vllm.utils": {},
-        "vllm.utils.mem_utils": {"MemorySnapshot": lambda **_: snapshot},
     }
     with pytest.MonkeyPatch.context() as patch:
         for name, members in modules.items():
             module = ModuleType(name)
             vars(module).update(members)
             patch.setitem(sys.modules, name, module)
+        patch.setattr(Snapshot, "now", now)
         return measured_kv_bytes(worker)
 
 

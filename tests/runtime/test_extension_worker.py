@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -96,11 +97,24 @@ class Manager:
     def _init_candidates(self) -> None:
         raise AssertionError("the engine's own method ran")
 
-    def capture(self) -> None: ...
+    def capture(self, create_forward_fn: Callable[..., object]) -> None:
+        """As the engine's: each graph is made once to warm up and once more to be captured."""
+        for descriptor in self.graphs:
+            create_forward_fn(descriptor, warmup=True)
+            create_forward_fn(descriptor, warmup=False)
+            Device.reserved_bytes += 10 * descriptor.num_tokens
+            Device.free_bytes -= 11 * descriptor.num_tokens
+
+
+class Device:
+    """Memory of the one device: what the allocator holds, and what is free."""
+
+    reserved_bytes, free_bytes = 4000, 100_000
 
 
 class Descriptor:
     uniform_token_count, max_query_len, num_active_loras, num_ubatches = 1, None, 0, 1
+    cg_mode = SimpleNamespace(name="FULL")
 
     def __init__(self, tokens: int) -> None:
         self.num_tokens = self.num_reqs = tokens
@@ -111,6 +125,8 @@ class Runner:
         self.cudagraph_manager, self.speculator = Manager(), None
         self.profiled: list[bool] = []
         self.attn_groups: list[list[SimpleNamespace]] = []
+        self.model_memory_usage = 3000
+        self.kv_cache_config = SimpleNamespace(kv_cache_tensors=[SimpleNamespace(size=500, host_resident=False)])
 
     def initialize_kv_cache(self, *_: object, **__: object) -> None:
         """As the engine's: the builders of before are gone."""
@@ -119,7 +135,19 @@ class Runner:
 
     def capture_model(self, *, profile_only: bool = False) -> int:
         self.profiled.append(profile_only)
+        sys.modules["vllm.v1.worker.gpu.cudagraph_utils"].CudaGraphManager.capture(self.cudagraph_manager, made)
         return 1 << 20
+
+
+def made(descriptor: object, warmup: bool) -> None:
+    """The forward function of a graph."""
+
+
+class Snapshot:
+    """As the engine's: of the moment that it is made in."""
+
+    def __init__(self, device: str) -> None:
+        self.device_, self.free_memory, self.total_memory = device, Device.free_bytes, 140_000
 
 
 @pytest.fixture
@@ -128,7 +156,14 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     switches: list[bool] = []
     wrapper = SimpleNamespace(concrete_cudagraph_entries={Descriptor(8): SimpleNamespace(cudagraph=object())})
     modules = {
-        "torch": {"accelerator": SimpleNamespace(get_memory_info=lambda: (1, 2))},
+        "torch": {
+            "accelerator": SimpleNamespace(
+                get_memory_info=lambda: (Device.free_bytes, 140_000),
+                memory_reserved=lambda: Device.reserved_bytes,
+                synchronize=lambda: None,
+                empty_cache=lambda: None,
+            )
+        },
         "vllm.distributed.parallel_state": {"get_world_group": lambda: SimpleNamespace(world_size=1)},
         "vllm.config.compilation": {"CUDAGraphMode": SimpleNamespace(FULL=2, PIECEWISE=1)},
         "vllm.v1.worker.gpu.cudagraph_utils": {
@@ -139,6 +174,11 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         "vllm.compilation.cuda_graph": {"CUDAGraphWrapper": SimpleNamespace(_all_instances=[wrapper])},
     }
     install_vllm(monkeypatch, engine_root("0.33.0"))
+    monkeypatch.setattr(
+        sys.modules["vllm"], "envs", SimpleNamespace(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=True), raising=False
+    )
+    monkeypatch.setattr(Device, "reserved_bytes", 4000)
+    monkeypatch.setattr(Device, "free_bytes", 100_000)
     for name, members in modules.items():
         module = ModuleType(name)
         vars(module).update(members)
@@ -147,7 +187,8 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     parallel = SimpleNamespace(data_parallel_rank=0, data_parallel_index=1)
     config = SimpleNamespace(additional_config=handed(), parallel_config=parallel)
     calls = {name: lambda: None for name in PHASES}
-    return SimpleNamespace(vllm_config=config, model_runner=Runner(), rank=0, switches=switches, **calls)
+    own = {"init_snapshot": Snapshot("cuda:0"), "peak_activation_memory": 900, "cudagraph_memory_estimate": 200}
+    return SimpleNamespace(vllm_config=config, model_runner=Runner(), rank=0, switches=switches, **own, **calls)
 
 
 needs_engine = pytest.mark.skipif(engine_root("0.33.0") is None, reason="needs the engine's source")
@@ -176,6 +217,30 @@ def test_a_report_is_left_after_the_real_capture_alone(worker: SimpleNamespace, 
     assert report["sha256"] == worker.vllm_config.additional_config[HAND_OFF_KEY]["sha256"]
     assert report["graph_bytes"] == 1 << 20
     assert report["split_rule_tokens"] == [max(tokens for tokens, *_ in planned_full(worker))]
+    (captures,) = report["captures"]
+    assert [one["graph"] for one in captures["graphs"]] == [[4, 4, 1, 0, 0, 1, 0], [2, 2, 1, 0, 0, 1, 0]]
+    assert [(one["pool_bytes"], one["device_bytes"]) for one in captures["graphs"]] == [(40, 44), (20, 22)]
+    assert report["memory"] == {
+        "device_bytes": 140_000,
+        "free_at_start_bytes": 100_000,
+        "weights_bytes": 3000,
+        "held_bytes": 2 * (44 + 22) - 500,  # the profiled capture's memory was not given back
+        "peak_bytes": 700,
+        "engine_estimate_bytes": 200,
+        "kv_cache_bytes": 500,
+    }
+
+
+@needs_engine
+def test_what_the_engine_does_not_profile_is_not_known(worker: SimpleNamespace, tmp_path: Path) -> None:
+    """With a KV cache of given size."""
+    del worker.peak_activation_memory, worker.cudagraph_memory_estimate
+    PlannedGraphs.init_worker_extension(worker)
+
+    worker.model_runner.capture_model()
+
+    memory = json.loads((tmp_path / "captured-1-0.json").read_text())["memory"]
+    assert (memory["peak_bytes"], memory["engine_estimate_bytes"]) == (None, None)
 
 
 @needs_engine

@@ -13,7 +13,7 @@ from servespec.compiler.plan import PLAN_SCHEMA
 from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.diagnostics import Place, SpecError
 from servespec.runtime import serving
-from servespec.runtime.capture import Capture, Evidence, RankCapture, RowCapture, Verdict
+from servespec.runtime.capture import Capture, Evidence, RankCapture, RankMemory, RowCapture, RowCost, Verdict
 from servespec.runtime.dispatch_counts import ModeCount, write_counts
 from servespec.runtime.engine_log import SAID_MARKERS
 from servespec.runtime.record import Measured, read_record, record_of, write_record
@@ -35,8 +35,18 @@ def plan_of(**sections: Any) -> Any:
 
 
 def capture_of(plan: Any, **changes: Any) -> Capture:
-    rows = tuple(RowCapture((row.graphs,), Verdict.AS_PLANNED) for row in plan.graphs.rows)
-    rank = RankCapture(data_parallel_rank=0, rank=0, capture_seconds=13.6, graph_bytes=1 << 31)
+    cost = RowCost(pool_bytes=7, device_bytes=-5, seconds=1.5)
+    rows = tuple(RowCapture((row.graphs,), Verdict.AS_PLANNED, (cost,)) for row in plan.graphs.rows)
+    memory = RankMemory(
+        device_bytes=150 << 30,
+        free_at_start_bytes=149 << 30,
+        weights_bytes=16 << 30,
+        held_bytes=18 << 30,
+        peak_bytes=None,
+        engine_estimate_bytes=None,
+        kv_cache_bytes=100 << 30,
+    )
+    rank = RankCapture(data_parallel_rank=0, rank=0, capture_seconds=13.6, graph_bytes=1 << 31, memory=memory)
     return Capture(**{"evidence": Evidence.WORKERS, "rows": rows, "ranks": (rank,), "findings": (), **changes})
 
 
@@ -64,11 +74,17 @@ def test_a_record_is_the_plan_with_measured_columns() -> None:
     said = record.pop("measured")
     columns = [row.pop("captured") for row in record["runners"]]
     assert record == json.loads(json.dumps(plan.to_json()))
-    assert columns == [{"graphs": [row["graphs"]], "verdict": "as_planned"} for row in record["runners"]]
+    costs = [{"pool_bytes": 7, "device_bytes": -5, "seconds": 1.5}]
+    assert columns == [
+        {"graphs": [row["graphs"]], "verdict": "as_planned", "costs": costs} for row in record["runners"]
+    ]
     assert (said["started_at"], said["ready_at"]) == ("2027-01-15T08:00:00+00:00", "2027-01-15T08:01:00+00:00")
     assert (said["ended_at"], said["exit_code"]) == ("2027-01-15T09:00:00+00:00", 7)
     assert (said["verdict"], said["evidence"]) == ("as_planned", "workers")
-    assert said["ranks"] == [{"data_parallel_rank": 0, "rank": 0, "capture_seconds": 13.6, "graph_bytes": 1 << 31}]
+    (rank,) = said["ranks"]
+    memory = rank.pop("memory")
+    assert rank == {"data_parallel_rank": 0, "rank": 0, "capture_seconds": 13.6, "graph_bytes": 1 << 31}
+    assert (memory["held_bytes"], memory["peak_bytes"]) == (18 << 30, None)
     assert said["engine_said"] == {"kv_cache_tokens": 1234}
     assert said["dispatch"] == [{"engine": 0, "mode": "FULL", "steps": 3, "unpadded_tokens": 20, "padding_tokens": 4}]
     assert [finding["code"] for finding in said["findings"]] == ["L009"]
@@ -87,7 +103,7 @@ def test_a_drafter_without_graphs_has_its_row(tmp_path: Path) -> None:
 
     record = checked(record_of(plan, Measured(started=0.0, capture=capture_of(plan))))
 
-    assert record["runners"][-1]["captured"] == {"graphs": [], "verdict": "as_planned"}
+    assert record["runners"][-1]["captured"] == {"graphs": [], "verdict": "as_planned", "costs": []}
 
 
 def test_secrets_stay_out() -> None:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from servespec.compiler.json_shapes import COUNT, MAYBE_COUNT, TEXT, closed_object
+from servespec.compiler.json_shapes import COUNT, DIFFERENCE, MAYBE_COUNT, MAYBE_DIFFERENCE, TEXT, closed_object
 from servespec.compiler.memory.ledger import Fit, Ledger, basis_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.compiler.memory.weights import Unknown
@@ -73,8 +73,6 @@ def _cache_json(ledger: Ledger, missing: set[Part]) -> dict[str, Any]:
     }
 
 
-_BYTES = {"type": "integer"}
-_MAYBE_BYTES = {"type": ["integer", "null"]}
 _BASES = [basis.name.lower() for basis in Basis]
 
 
@@ -87,9 +85,9 @@ _OWNED = {
 _LINE = closed_object(
     {
         **_OWNED,
-        "bytes": _BYTES,
-        "low_bytes": _BYTES,
-        "high_bytes": _BYTES,
+        "bytes": DIFFERENCE,
+        "low_bytes": DIFFERENCE,
+        "high_bytes": DIFFERENCE,
         "basis": {"enum": _BASES},
         "budgeted": {"type": "boolean"},
     }
@@ -103,9 +101,9 @@ _TOTALS = closed_object(
         "cudagraph_bytes": MAYBE_COUNT,
         "engine_estimate_bytes": MAYBE_COUNT,
         "other_bytes": MAYBE_COUNT,
-        "kv_cache_bytes": _MAYBE_BYTES,
-        "kv_cache_low_bytes": _MAYBE_BYTES,
-        "kv_cache_high_bytes": _MAYBE_BYTES,
+        "kv_cache_bytes": MAYBE_DIFFERENCE,
+        "kv_cache_low_bytes": MAYBE_DIFFERENCE,
+        "kv_cache_high_bytes": MAYBE_DIFFERENCE,
         "kv_cache_basis": {"enum": [*_BASES, None]},
         "kv_block_bytes": MAYBE_COUNT,
         "kv_cache_tokens": MAYBE_COUNT,

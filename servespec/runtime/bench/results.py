@@ -190,6 +190,10 @@ def _rounded(value: float | None) -> float | None:
     return None if value is None else round(value, 4)
 
 
+_OF_THE_DEVICE: Final = ("graph_bytes", "memory")
+"""Read off free memory, which others on the device change too."""
+
+
 def launch_json(server: Server, round_number: int, ready_seconds: float, *, is_alone: bool) -> dict[str, Any]:
     """A launch as the file holds it; memory only where nothing else used the GPU."""
     measured = server.measured()
@@ -197,7 +201,7 @@ def launch_json(server: Server, round_number: int, ready_seconds: float, *, is_a
     said = dict(measured["engine_said"])
     if not is_alone:
         said = {name: said[name] for name in _SAID_BESIDE_OTHERS if name in said}
-        ranks = [{name: value for name, value in rank.items() if name != "graph_bytes"} for rank in ranks]
+        ranks = [{name: value for name, value in rank.items() if name not in _OF_THE_DEVICE} for rank in ranks]
     return {
         "arm": server.arm.label,
         "round": round_number,

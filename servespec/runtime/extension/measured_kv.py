@@ -6,6 +6,8 @@ buffer that is made after its profile run.  Source: vllm/v1/worker/gpu_worker.py
 
 from typing import Any, Final
 
+from servespec.runtime.extension.worker_memory import held_bytes, profiled_peak_bytes, settled_snapshot
+
 _MARGIN_BYTES: Final = 150 * (1 << 20)
 """Left free as the engine leaves it in what it suggests: no two starts fragment memory alike."""
 
@@ -15,15 +17,9 @@ def measured_kv_bytes(worker: Any) -> int:
 
     To be asked after capture, with nothing else on the worker's device.
     """
-    import torch
-    from vllm.utils.mem_utils import MemorySnapshot
-
-    torch.accelerator.synchronize()
-    torch.accelerator.empty_cache()
-    now = MemorySnapshot(device=worker.init_snapshot.device_)
-    held_bytes = worker.init_snapshot.free_memory - now.free_memory - _kv_bytes(worker)
-    peak_bytes = max(_profiled_peak_bytes(worker), now.torch_peak - now.torch_allocated)
-    return int(worker.requested_memory - held_bytes - peak_bytes - _MARGIN_BYTES)
+    now = settled_snapshot(worker)
+    peak_bytes = max(profiled_peak_bytes(worker) or 0, now.torch_peak - now.torch_allocated)
+    return int(worker.requested_memory - held_bytes(worker, now) - peak_bytes - _MARGIN_BYTES)
 
 
 def agree_on_kept_kv(worker: Any) -> bool:
@@ -41,17 +37,3 @@ def agree_on_kept_kv(worker: Any) -> bool:
     if not all(found):
         worker.cache_config.kv_cache_memory_bytes = None
     return all(found)
-
-
-def _kv_bytes(worker: Any) -> int:
-    """Every tensor of the configuration names the one allocation that all of them are views of."""
-    tensors = worker.model_runner.kv_cache_config.kv_cache_tensors
-    return max((tensor.size for tensor in tensors if not tensor.host_resident), default=0)
-
-
-def _profiled_peak_bytes(worker: Any) -> int:
-    """The engine adds its estimate of the graphs to the peak where it was told to reserve them."""
-    from vllm import envs
-
-    reserved = worker.cudagraph_memory_estimate if envs.VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS else 0
-    return int(worker.peak_activation_memory - reserved)

@@ -7,11 +7,13 @@ wrappers are listed by the sizes that they hold, which is one list for each mode
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from servespec.runtime.extension.capture_memory import CapturedGraph
 from servespec.runtime.extension.split_rule import split_rule_tokens
+from servespec.runtime.extension.worker_memory import memory_json
 from servespec.runtime.private_file import write_private
 
 FOLDER_VARIABLE: Final = "SERVESPEC_RECORD_FOLDER"
@@ -27,11 +29,26 @@ def left_name(data_parallel_rank: int, rank: int) -> str:
     return f"left-{data_parallel_rank}-{rank}.json"
 
 
-def write_report(worker: Any, sha256: str, seconds: float, graph_bytes: int, remedies: Mapping[str, int]) -> None:
+class Took(NamedTuple):
+    """What one capture of all graphs took, and each of them; ``graph_bytes`` is the engine's own figure."""
+
+    seconds: float
+    graph_bytes: int
+    graphs: tuple[CapturedGraph, ...]
+
+
+def write_report(worker: Any, sha256: str, took: Took, remedies: Mapping[str, int]) -> None:
     """Leaves this worker's report of what it captured, and of how often each remedy in force did its work."""
-    took = {"sha256": sha256, "capture_seconds": round(seconds, 3), "graph_bytes": graph_bytes}
-    rule = {"split_rule_tokens": split_rule_tokens(worker.model_runner)}
-    leave(worker, report_name, {**took, **rule, "remedies": remedies, **entries_of(worker.model_runner)})
+    content = {
+        "sha256": sha256,
+        "capture_seconds": round(took.seconds, 3),
+        "graph_bytes": took.graph_bytes,
+        "split_rule_tokens": split_rule_tokens(worker.model_runner),
+        "remedies": remedies,
+        "memory": memory_json(worker),
+        "captures": _captures_json(took.graphs),
+    }
+    leave(worker, report_name, {**content, **entries_of(worker.model_runner)})
 
 
 def write_left(worker: Any) -> None:
@@ -82,6 +99,31 @@ def _manager_json(manager: Any) -> dict[str, Any]:
         "mode": manager.cudagraph_mode.name,
         "full": sorted(graph_json(descriptor) for descriptor in manager.graphs),
         "breakable": None if breakable is None else sorted(_sizes(breakable.entries)),
+    }
+
+
+def _captures_json(graphs: Iterable[CapturedGraph]) -> list[dict[str, Any]]:
+    """By manager and mode, in the order of capture."""
+    by_kind: dict[tuple[int, str], list[CapturedGraph]] = {}
+    for one in graphs:
+        by_kind.setdefault((id(one.manager), one.descriptor.cg_mode.name), []).append(one)
+    return [
+        {
+            "class": type(own[0].manager).__name__,
+            "query_len": own[0].manager.decode_query_len,
+            "mode": mode,
+            "graphs": [_captured_json(one) for one in own],
+        }
+        for (_, mode), own in by_kind.items()
+    ]
+
+
+def _captured_json(one: CapturedGraph) -> dict[str, Any]:
+    return {
+        "graph": graph_json(one.descriptor),
+        "pool_bytes": one.pool_bytes,
+        "device_bytes": one.device_bytes,
+        "seconds": round(one.seconds, 4),
     }
 
 

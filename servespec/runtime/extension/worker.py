@@ -13,11 +13,12 @@ from typing import Any
 
 from servespec.compiler.facts.relied_on import Use
 from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, digest
+from servespec.runtime.extension.capture_memory import CaptureMeter, meter_captures
 from servespec.runtime.extension.failure import record_failures
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
 from servespec.runtime.extension.remedies import Counts, apply_remedies
 from servespec.runtime.extension.replay import VERIFY_VARIABLE, replay_after_warm_up
-from servespec.runtime.extension.report import write_left, write_report
+from servespec.runtime.extension.report import Took, write_left, write_report
 from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
 from servespec.runtime.extension.step_times import STEPS_VARIABLE, time_after_warm_up
 
@@ -34,9 +35,11 @@ class PlannedGraphs:
         given = hand_off_of(worker.vllm_config.additional_config)
         check_engine(given["engine"], uses_of(given))
         _check_other_ranks(given["sha256"])
-        install(given["managers"], _engine_types())
+        types, meter = _engine_types(), CaptureMeter()
+        install(given["managers"], types)
+        meter_captures(types.manager, meter)
         bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
-        _report_after_capture(worker, given["sha256"], apply_remedies(given.get("remedies", ())))
+        _report_after_capture(worker, meter, given["sha256"], apply_remedies(given.get("remedies", ())))
         replay_after_warm_up(worker, given["sha256"])
         time_after_warm_up(worker, given["sha256"])
         record_failures(worker)
@@ -98,7 +101,7 @@ def _engine_types() -> EngineTypes:
     return EngineTypes(manager=CudaGraphManager, descriptor=BatchExecutionDescriptor, mode=CUDAGraphMode)
 
 
-def _report_after_capture(worker: Any, sha256: str, remedies: Counts) -> None:
+def _report_after_capture(worker: Any, meter: CaptureMeter, sha256: str, remedies: Counts) -> None:
     """Profiling captures a few graphs and drops them; the report is of those that stay."""
     runner = worker.model_runner
     capture = runner.capture_model
@@ -107,12 +110,15 @@ def _report_after_capture(worker: Any, sha256: str, remedies: Counts) -> None:
         from vllm.compilation.monitor import set_cudagraph_capturing_enabled
 
         set_cudagraph_capturing_enabled(True)
+        if profile_only:
+            return int(capture(profile_only=True))
         began = time.perf_counter()
-        graph_bytes: int = capture(profile_only=profile_only)
-        if not profile_only:
-            write_report(worker, sha256, time.perf_counter() - began, graph_bytes, remedies)
-            # A size that was not planned is to fail loudly, not to be captured while requests wait.
-            set_cudagraph_capturing_enabled(False)
+        with meter.on():
+            graph_bytes = int(capture(profile_only=False))
+        took = Took(time.perf_counter() - began, graph_bytes, tuple(meter.captured))
+        write_report(worker, sha256, took, remedies)
+        # A size that was not planned is to fail loudly, not to be captured while requests wait.
+        set_cudagraph_capturing_enabled(False)
         return graph_bytes
 
     runner.capture_model = capture_model
