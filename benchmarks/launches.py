@@ -1,25 +1,28 @@
-"""Serves specs on this machine and writes what was planned beside what the engine captured.
+"""Serves specs on this machine and writes what was planned beside what the engine captured and what it took.
 
-usage: python benchmarks/launches.py --out FILE [--parallel N] [--timeout SECONDS] SPEC...
+usage: python benchmarks/launches.py --out FILE [--gpus 0,1] [--timeout SECONDS] SPEC...
 
-Every launch goes through `servespec serve`, which asks one question once it is ready and stops.  The file names
-device, driver, versions, date and command; a launch that failed is kept with its exit code and last words.  What
-the engine says of memory is kept only where launches do not share the GPU.  Under the extension each worker leaves a
-report of its graphs, which `serve` holds against the plan graph by graph; it is counted here, beside the bars.
+Every launch goes through `servespec serve`, which asks one question once it is ready and stops.  Launches with a GPU
+each run beside one another, one at a time on each; a spec for several GPUs takes `--gpus` as one word: `0+1`.  The
+file names device, driver, versions, date and command, and is written again after each launch; a launch that failed is
+kept with its exit code and last words.  Under the extension each worker leaves a report of its graphs, which `serve`
+holds against the plan graph by graph; it is counted here, beside the bars.
 """
 
 import argparse
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 from servespec.compiler.pipeline import compile_spec
@@ -51,50 +54,59 @@ class Launch:
     equal: bool
     reports: tuple[Mapping[str, Any], ...]
     measured: Mapping[str, Any]
+    predicted_memory: Mapping[str, Any]
+    row_costs: tuple[Mapping[str, Any], ...]
     engine_said: tuple[str, ...]
     last_words: str
 
 
 def main() -> int:
     arguments = _arguments()
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(arguments.parallel) as pool:
-        jobs = [pool.submit(launch, spec, Path(folder), arguments.timeout) for spec in arguments.specs]
-        launches = [job.result() for job in jobs]
-    if arguments.parallel > 1:
-        launches = [without_memory(one) for one in launches]
-    arguments.out.write_text(json.dumps(_document(launches), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    for one in launches:
-        verdict = "as planned" if one.equal else "DIFFERS"
-        print(f"{one.spec}: exit {one.exit_code}, {sum(one.captured.values())} graphs, {verdict}, {one.seconds:.0f} s")
-        print(json.dumps(one.measured))
+    gpus: SimpleQueue[str] = SimpleQueue()
+    for one in arguments.gpus.split(","):
+        gpus.put(one.replace("+", ","))
+    launches: list[Launch] = []
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(gpus.qsize()) as pool:
+        jobs = [
+            pool.submit(launch, spec, Path(folder) / str(number), gpus, arguments.timeout)
+            for number, spec in enumerate(arguments.specs)
+        ]
+        for job in as_completed(jobs):
+            launches.append(job.result())
+            text = json.dumps(_document(launches), indent=1, ensure_ascii=False) + "\n"
+            arguments.out.write_text(text, encoding="utf-8")
+            print(_line(launches[-1]), flush=True)
     return 0 if all(one.equal and one.exit_code == 0 for one in launches) else 1
 
 
-def without_memory(one: Launch) -> Launch:
-    """A launch that shared the GPU: free memory moved with the others'."""
-    reports = tuple({key: value for key, value in report.items() if key != "graph_bytes"} for report in one.reports)
-    return replace(one, engine_said=(), reports=reports)
+def _line(one: Launch) -> str:
+    verdict = "as planned" if one.equal else "DIFFERS"
+    return f"{one.spec}: exit {one.exit_code}, {sum(one.captured.values())} graphs, {verdict}, {one.seconds:.0f} s"
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--parallel", type=int, default=1)
+    parser.add_argument("--gpus", default="0")
     parser.add_argument("--timeout", type=float, default=600)
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     return parser.parse_args()
 
 
-def launch(spec: str, folder: Path, timeout_seconds: float) -> Launch:
-    """Serves one spec, asks, stops, and reads what lies beside its log."""
-    record = folder / Path(spec).stem
+def launch(spec: str, record: Path, gpus: SimpleQueue[str], timeout_seconds: float) -> Launch:
+    """Serves one spec on the next GPU that is free, asks, stops, and reads what lies beside its log."""
     words = [sys.executable, "-m", "servespec", "serve", spec, "--record", str(record), "--ask", "Hello"]
+    gpu = gpus.get()
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu}
     began = time.monotonic()
     try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=timeout_seconds, check=False)
+        done = subprocess.run(
+            words, capture_output=True, text=True, timeout=timeout_seconds, check=False, env=environment
+        )
         exit_code, said = done.returncode, done.stderr
     except subprocess.TimeoutExpired as error:
         exit_code, said = 124, str(error.stderr or "")
+    gpus.put(gpu)
     plan, log = _read(record / "plan.json"), _read(record / "engine.log")
     document = json.loads(plan) if plan else {}
     planned = _named(planned_counts_of(spec)) if document else {}
@@ -112,24 +124,43 @@ def launch(spec: str, folder: Path, timeout_seconds: float) -> Launch:
         equal=bool(document) and has_all and exit_code == 0,
         reports=reports,
         measured=measured(record / RECORD_NAME),
+        predicted_memory=document.get("memory") or {},
+        row_costs=row_costs(record / RECORD_NAME),
         engine_said=tuple(dict.fromkeys(_SAID.findall(log))),
         last_words="" if exit_code == 0 else said[-1500:],
     )
 
 
+_KEPT = ("verdict", "evidence", "graphs_at_exit", "statistics", "dispatch", "ranks", "engine_said")
+
+
 def measured(path: Path) -> dict[str, Any]:
-    """What the record of a launch says besides memory; nothing where it was not started."""
+    """What the record of a launch says; nothing where it was not started."""
     said = read_record(path)["measured"] if path.is_file() else {}
-    return {
-        key: said[key] for key in ("verdict", "evidence", "graphs_at_exit", "statistics", "dispatch") if key in said
-    }
+    return {key: said[key] for key in _KEPT if key in said}
+
+
+def row_costs(path: Path) -> tuple[dict[str, Any], ...]:
+    """What the captures of each runner's row took on each rank."""
+    rows = read_record(path)["runners"] if path.is_file() else []
+    names = ("runner", "routine", "mode", "query_len", "graphs", "max_tokens")
+    return tuple({**{name: row[name] for name in names}, "costs": row["captured"]["costs"]} for row in rows)
 
 
 def counted(report: Mapping[str, Any]) -> dict[str, Any]:
-    """A worker's report with counts in place of its graphs."""
+    """A worker's report with counts in place of its graphs, and of their costs the widest graph's and the others'."""
     managers = [{**one, "full": len(one["full"])} for one in report["managers"]]
     pieces = [{**one, "sizes": len(one["sizes"])} for one in report["compiled_pieces"]]
-    return {**report, "managers": managers, "compiled_pieces": pieces}
+    captures = [
+        {
+            **{key: value for key, value in one.items() if key != "graphs"},
+            "graphs": len(one["graphs"]),
+            "first": one["graphs"][0],
+            "others": {key: sum(graph[key] for graph in one["graphs"][1:]) for key in ("pool_bytes", "device_bytes")},
+        }
+        for one in report["captures"]
+    ]
+    return {**report, "managers": managers, "compiled_pieces": pieces, "captures": captures}
 
 
 def _read(path: Path) -> str:
@@ -147,6 +178,11 @@ def _named(counts: Mapping[Bar, int]) -> dict[str, int]:
     return dict(sorted((f"{known.get(title, 'block')} {mode}", count) for (title, mode), count in counts.items()))
 
 
+def _without_folder(word: str) -> str:
+    """Where this machine keeps its files is nobody's matter."""
+    return Path(word).name if Path(word).is_absolute() else word
+
+
 def _document(launches: list[Launch]) -> dict[str, Any]:
     return {
         "what": "graphs planned by servespec and captured by the engine, by manager and mode",
@@ -154,7 +190,7 @@ def _document(launches: list[Launch]) -> dict[str, Any]:
         "driver": driver_version(),
         "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python", *sys.argv]),
+        "command": " ".join(["python benchmarks/launches.py", *(_without_folder(word) for word in sys.argv[1:])]),
         "launches": [asdict(one) for one in launches],
     }
 
