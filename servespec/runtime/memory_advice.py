@@ -131,7 +131,7 @@ def _changes(shortage: Shortage, plan: Plan) -> Iterator[str]:
 
 
 def _less_cache(shortage: Shortage, plan: Plan) -> str:
-    """The KV cache gives what the failed allocation lacked, and what the graphs still to come will take."""
+    """The KV cache gives what the failed allocation lacked, or, where that is more, what the plan has too much."""
     missing_bytes = _missing_bytes(shortage, plan)
     pinned_bytes = plan.resolution.request.spec.memory.kv_cache_memory_bytes
     if pinned_bytes is not None:
@@ -144,11 +144,11 @@ def _less_cache(shortage: Shortage, plan: Plan) -> str:
 
 
 def _missing_bytes(shortage: Shortage, plan: Plan) -> int:
+    """What failed is seldom the last that is to come; the ledger has all of it, and the peak of a step."""
     lacking = max((shortage.wanted_bytes or 0) - (shortage.free_bytes or 0), 0)
-    if not shortage.captured_graphs or shortage.graph_bytes is None:
-        return lacking
-    to_come = len(plan.graphs.shapes) - shortage.captured_graphs
-    return max(lacking, ceil(shortage.graph_bytes / shortage.captured_graphs * to_come))
+    ledger = plan.ledger
+    overdrawn = 0 if ledger is None else ledger.all_lines.size + ledger.cache.size - ledger.device_bytes
+    return max(lacking, overdrawn)
 
 
 def _fewer_graphs(shortage: Shortage, plan: Plan) -> Iterator[str]:

@@ -6,7 +6,6 @@ state counts the graphs before the one that failed.
 
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,13 +34,12 @@ class Shortage:
     """What is known; None for what is not. ``captured_graphs`` are the plan's graphs before ``shape``, which is also
     known of a profiling pass, where the engine captures a few to measure them.
 
-    ``graph_bytes`` is what they took, ``wanted_bytes`` the allocation that failed.
+    ``wanted_bytes`` is the allocation that failed.
     """
 
     phase: Phase
     shape: Shape | None = None
     captured_graphs: int | None = None
-    graph_bytes: int | None = None
     wanted_bytes: int | None = None
     free_bytes: int | None = None
     total_bytes: int
@@ -51,14 +49,13 @@ def read_shortage(plan: Plan, folder: Path, log_path: Path) -> Shortage:
     """From the worker's record where there is one, and the log."""
     log = log_end(log_path)
     wanted, total, free = _allocation(log)
-    record = next(_records(folder), None)
+    record = next(iter(_records(folder)), None)
     phase, shape = _of_record(plan, record) if record else _of_log(plan, log, log_path)
     free_bytes = record["free_bytes"] if record and record["free_bytes"] is not None else free
     return Shortage(
         phase=phase,
         shape=shape,
         captured_graphs=None if shape is None or phase is not Phase.CAPTURING else capture_order(plan).index(shape),
-        graph_bytes=_graph_bytes(record),
         wanted_bytes=wanted,
         free_bytes=free_bytes,
         total_bytes=total or plan.resolution.device.total_memory_bytes,
@@ -106,11 +103,13 @@ def _bytes(text: str) -> int:
     return round(float(number) * _UNITS[unit])
 
 
-def _records(folder: Path) -> Iterator[dict[str, Any]]:
-    for path in sorted(folder.glob("failed-*.json")):
-        record: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        if _OUT_OF_MEMORY in record["message"]:
-            yield record
+def _records(folder: Path) -> list[dict[str, Any]]:
+    """Of the workers that failed; those before the others that say that memory ran out.
+
+    Some of the engine's operators raise an error that does not say so.
+    """
+    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("failed-*.json"))]
+    return sorted(records, key=lambda record: _OUT_OF_MEMORY not in record["message"])
 
 
 def _of_record(plan: Plan, record: dict[str, Any]) -> tuple[Phase, Shape | None]:
@@ -121,12 +120,6 @@ def _of_record(plan: Plan, record: dict[str, Any]) -> tuple[Phase, Shape | None]
             same = (one for one in own if [str(one.mode), list(graph_of(one))] == [record["mode"], record["graph"]])
             return Phase(record["phase"]), next(same, None)
     return Phase(record["phase"]), None
-
-
-def _graph_bytes(record: dict[str, Any] | None) -> int | None:
-    if record is None or record["free_bytes"] is None or record["free_bytes_before_capture"] is None:
-        return None
-    return int(record["free_bytes_before_capture"]) - int(record["free_bytes"])
 
 
 def _of_log(plan: Plan, log: str, log_path: Path) -> tuple[Phase, Shape | None]:

@@ -116,7 +116,6 @@ def test_the_graph_that_was_being_captured_is_recorded(tmp_path: Path) -> None:
         "error": "MemoryError",
         "message": "out of memory",
         "free_bytes": 100,
-        "free_bytes_before_capture": 900,
         "class": "ModelCudaGraphManager",
         "query_len": 2,
         "mode": "FULL",

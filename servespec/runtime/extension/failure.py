@@ -77,7 +77,6 @@ def failure_of(phase: str, error: Exception, trace: TracebackType | None) -> dic
         "error": type(error).__name__,
         "message": str(error),
         "free_bytes": free_device_bytes(),
-        "free_bytes_before_capture": _free_before_capture(trace),
         "class": None if manager is None else type(manager).__name__,
         "query_len": None if manager is None else manager.decode_query_len,
         "mode": None if descriptor is None else descriptor.cg_mode.name,
@@ -94,9 +93,3 @@ def _in_capture(trace: TracebackType | None) -> tuple[Any, Any]:
         if frame.f_code is loop:
             return frame.f_locals["self"], frame.f_locals.get("desc")
     return None, None
-
-
-def _free_before_capture(trace: TracebackType | None) -> int | None:
-    """As the engine's own `capture_model` measured it; None where it was not running, or calls it otherwise."""
-    measured = (frame.f_locals.get("start_free_gpu_memory") for frame, _ in walk_tb(trace))
-    return next((int(one) for one in measured if one is not None), None)
