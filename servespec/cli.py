@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from servespec.compiler.plan import Plan
     from servespec.diagnostics import Diagnostic, SpecError
     from servespec.runtime.gather import Options
+    from servespec.runtime.measured_launch import MeasuredLaunch
 
 app = typer.Typer(
     name="servespec",
@@ -264,7 +265,6 @@ def verify(
     draft_config: DraftFile = None,
 ) -> None:
     """Start the engine, hold every captured graph against an eager run of the same inputs, and stop."""
-    from servespec.compiler.json_text import json_text
     from servespec.render.serve_text import event_line
     from servespec.render.verification_text import verification_text
     from servespec.runtime.verification import verify as verify_plan
@@ -273,10 +273,21 @@ def verify(
     made = _compiled(spec, options)
     with _reporting(spec):
         found = verify_plan(made, record, lambda event: typer.echo(event_line(event, made), err=True))
+    raise typer.Exit(_told(found, verification_text, format, output))
+
+
+def _told(
+    found: "MeasuredLaunch",
+    text_of: Callable[[dict[str, Any]], str],
+    format: PlanFormat,  # noqa: A002
+    output: Path | None,
+) -> int:
+    """The exit code of a launch that measured, once its findings and its document are written."""
+    from servespec.compiler.json_text import json_text
+
     _print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
-    text = json_text(found.document) if format is PlanFormat.json else verification_text(found.document)
-    _write(text, output)
-    raise typer.Exit(found.outcome.exit_code)
+    _write(json_text(found.document) if format is PlanFormat.json else text_of(found.document), output)
+    return found.outcome.exit_code
 
 
 @app.command()
@@ -299,7 +310,6 @@ def steps(
     draft_config: DraftFile = None,
 ) -> None:
     """Start the engine, time the same steps with FULL graphs, with PIECEWISE graphs and eagerly, and stop."""
-    from servespec.compiler.json_text import json_text
     from servespec.render.serve_text import event_line
     from servespec.render.step_times_text import step_times_text
     from servespec.runtime.step_times import time_steps, wanted_of
@@ -309,10 +319,7 @@ def steps(
     with _reporting(spec):
         wanted = wanted_of(made, requests=requests, tokens=tokens, repeats=repeats)
         found = time_steps(made, wanted, record, lambda event: typer.echo(event_line(event, made), err=True))
-    _print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
-    text = json_text(found.document) if format is PlanFormat.json else step_times_text(found.document)
-    _write(text, output)
-    raise typer.Exit(found.outcome.exit_code)
+    raise typer.Exit(_told(found, step_times_text, format, output))
 
 
 @app.command()
