@@ -14,6 +14,7 @@ from servespec.runtime.bench.bench_rules import RESULTS_FOREIGN
 from servespec.runtime.bench.design import Cell
 from servespec.runtime.bench.ratios import paired_ratios
 from servespec.runtime.bench.servers import Server
+from servespec.runtime.private_file import write_whole
 
 BENCH_FORMAT: Final = 1
 
@@ -140,9 +141,7 @@ class Results:
         }
 
     def write(self) -> None:
-        part = self.path.with_name(self.path.name + ".part")
-        part.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.rename(self.path)
+        write_whole(self.path, json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n")
 
 
 def _key(cell: Cell) -> tuple[int, str, int]:
