@@ -26,6 +26,7 @@ from servespec.compiler.pipeline import compile_spec
 from servespec.runtime.capture_log import Bar, captured_counts, planned_counts
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.machine import gpu_lines, versions
+from servespec.runtime.machine_paths import shown_command, without_machine_paths
 from servespec.runtime.probe import driver_version
 from servespec.runtime.record import RECORD_NAME, read_record
 from servespec.runtime.spec_file import read_spec
@@ -113,7 +114,7 @@ def launch(spec: str, folder: Path, timeout_seconds: float) -> Launch:
         reports=reports,
         measured=measured(record / RECORD_NAME),
         engine_said=tuple(dict.fromkeys(_SAID.findall(log))),
-        last_words="" if exit_code == 0 else said[-1500:],
+        last_words="" if exit_code == 0 else without_machine_paths(said[-1500:], record),
     )
 
 
@@ -154,7 +155,7 @@ def _document(launches: list[Launch]) -> dict[str, Any]:
         "driver": driver_version(),
         "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python", *sys.argv]),
+        "command": shown_command(["python", *sys.argv]),
         "launches": [asdict(one) for one in launches],
     }
 

@@ -11,6 +11,7 @@ from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Rule, SpecError
 from servespec.runtime.capture_report import rank_names
+from servespec.runtime.machine_paths import without_machine_paths
 from servespec.runtime.run_rules import EXIT_LAUNCH_FAILED
 from servespec.runtime.serving import OnLaunchEvent, run, serving_of
 from servespec.runtime.supervise import Outcome
@@ -70,7 +71,8 @@ def launch_and_measure(
         # What the workers saw before the end says more than the end.
         seen = measurement.findings_of(plan, serving.folder)
         outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *seen))
-    return MeasuredLaunch(outcome, measurement.document_of(plan, serving.folder, outcome.diagnostics))
+    document = measurement.document_of(plan, serving.folder, outcome.diagnostics)
+    return MeasuredLaunch(outcome, without_machine_paths(document, serving.folder))
 
 
 def _needs_extension(plan: Plan, measurement: Measurement) -> Diagnostic:
