@@ -32,7 +32,7 @@ app = typer.Typer(
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_DOES_NOT_FIT, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_OUR_FAULT = 1, 2, 3, 4, 5, 70
 LAUNCH_FAILED_CODES = frozenset({"L030", "L031"})
-UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "L027", "L032"})
+UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "R118", "L027", "L032"})
 DOES_NOT_FIT_CODES = frozenset({"P126", "P129"})
 
 
@@ -45,6 +45,13 @@ class FindingsFormat(StrEnum):
 class PlanFormat(StrEnum):
     text = "text"
     json = "json"
+
+
+class Emit(StrEnum):
+    argv = "argv"
+    shell = "shell"
+    compose = "compose"
+    dockerfile = "dockerfile"
 
 
 class OnDrift(StrEnum):
@@ -139,6 +146,7 @@ def plan(
     format: Annotated[PlanFormat, typer.Option(help="How the plan is printed.")] = PlanFormat.text,  # noqa: A002
     against: Annotated[str | None, typer.Option(metavar="stock", help="Show the stock engine beside it.")] = None,
     details: Annotated[bool, typer.Option(help="Also sizes, resolved values and the launch line.")] = False,
+    emit: Annotated[Emit | None, typer.Option(help="Print the launch in this form, and not the plan.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
     gpu: Annotated[str | None, typer.Option(help="The GPU of a command line, such as h200.")] = None,
     count: Annotated[int, typer.Option(min=1, help="How many GPUs a command line has.")] = 1,
@@ -154,12 +162,52 @@ def plan(
         raise typer.BadParameter("it takes `stock`", param_hint="--against")
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     options = replace(options, with_stock=against is not None)
+    if emit is not None:
+        _refuse_beside_emit(spec, format, against, details)
+        _write(_emitted(spec[0], options, emit), output)
+        return
     if len(spec) == 1:
         document, mended = _compiled(spec[0], options).to_json(), ""
     else:
         document, mended = _command_planned(spec, gpu, count, options)
     text = _plan_output(document, format, details)
     _write(text + mended if format is PlanFormat.text else text, output)
+
+
+def _refuse_beside_emit(
+    spec: list[str],
+    format: PlanFormat,  # noqa: A002
+    against: str | None,
+    details: bool,
+) -> None:
+    if len(spec) > 1:
+        message = "it takes a spec: a command line is a launch already; write the spec that mends it to a file"
+        raise typer.BadParameter(message, param_hint="--emit")
+    if format is not PlanFormat.text or against is not None or details:
+        message = "it prints the launch and not the plan, so `--format`, `--against` and `--details` say nothing of it"
+        raise typer.BadParameter(message, param_hint="--emit")
+
+
+def _emitted(spec: str, options: "Options", emit: Emit) -> str:
+    """The launch of a spec in a form that others start."""
+    from servespec.compiler.container import container_of, official_image
+    from servespec.render.launch_compose import launch_compose
+    from servespec.render.launch_dockerfile import dockerfile
+    from servespec.render.launch_script import launch_argv, launch_script
+    from servespec.runtime.gather import model_folders
+
+    made = _compiled(spec, options)
+    document, folders = made.to_json(), model_folders(made)
+    with _reporting(spec):
+        match emit:
+            case Emit.argv:
+                return launch_argv(document)
+            case Emit.shell:
+                return launch_script(document, spec, folders)
+            case Emit.compose:
+                return launch_compose(document, spec, container_of(made, folders))
+            case Emit.dockerfile:
+                return dockerfile(official_image(made), __version__)
 
 
 def _command_planned(words: list[str], gpu: str | None, count: int, options: "Options") -> tuple[dict[str, Any], str]:
