@@ -201,6 +201,9 @@ def _emitted(spec: str, options: "Options", emit: Emit) -> str:
     with _reporting(spec):
         match emit:
             case Emit.argv:
+                if document["launch"]["env"]:
+                    variables = ", ".join(document["launch"]["env"])
+                    typer.echo(f"the launch also sets {variables}: `--emit shell` and `compose` do", err=True)
                 return launch_argv(document)
             case Emit.shell:
                 return launch_script(document, spec, folders)

@@ -305,6 +305,17 @@ def test_a_launch_goes_to_a_file_and_its_findings_to_stderr(emit: str, tmp_path:
     assert output.read_text(encoding="utf-8") == run("plan", spec, "--emit", emit).stdout
 
 
+def test_words_leave_out_variables_and_say_so() -> None:
+    spec = str(GOOD)
+
+    without = run("plan", spec, "--emit", "argv")
+    done = run("plan", spec, "--emit", "argv", "--set", "engine.env={VLLM_LOGGING_PREFIX: a}")
+
+    assert json.loads(done.stdout) == json.loads(without.stdout)
+    assert "the launch also sets" not in without.stderr
+    assert "the launch also sets VLLM_LOGGING_PREFIX: `--emit shell` and `compose` do" in done.stderr
+
+
 def test_a_command_line_is_planned_and_mended() -> None:
     """64 requests at q = 4 are 256 tokens; the list that people wrote ends at 64 tokens, 16 requests."""
     speculative = json.dumps({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 4})
