@@ -29,6 +29,7 @@ from servespec.compiler.pipeline import compile_spec
 from servespec.runtime.capture_log import Bar, captured_counts, planned_counts
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.machine import gpu_lines, versions
+from servespec.runtime.machine_paths import shown_command, without_machine_paths
 from servespec.runtime.probe import driver_version
 from servespec.runtime.record import RECORD_NAME, read_record
 from servespec.runtime.spec_file import read_spec
@@ -127,7 +128,7 @@ def launch(spec: str, record: Path, gpus: SimpleQueue[str], timeout_seconds: flo
         predicted_memory=document.get("memory") or {},
         row_costs=row_costs(record / RECORD_NAME),
         engine_said=tuple(dict.fromkeys(_SAID.findall(log))),
-        last_words="" if exit_code == 0 else said[-1500:],
+        last_words="" if exit_code == 0 else without_machine_paths(said[-1500:], record),
     )
 
 
@@ -178,11 +179,6 @@ def _named(counts: Mapping[Bar, int]) -> dict[str, int]:
     return dict(sorted((f"{known.get(title, 'block')} {mode}", count) for (title, mode), count in counts.items()))
 
 
-def _without_folder(word: str) -> str:
-    """Where this machine keeps its files is nobody's matter."""
-    return Path(word).name if Path(word).is_absolute() else word
-
-
 def _document(launches: list[Launch]) -> dict[str, Any]:
     return {
         "what": "graphs planned by servespec and captured by the engine, by manager and mode",
@@ -190,7 +186,7 @@ def _document(launches: list[Launch]) -> dict[str, Any]:
         "driver": driver_version(),
         "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python benchmarks/launches.py", *(_without_folder(word) for word in sys.argv[1:])]),
+        "command": shown_command(["python", *sys.argv]),
         "launches": [asdict(one) for one in launches],
     }
 

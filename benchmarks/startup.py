@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from servespec import __version__
+from servespec.runtime.machine_paths import shown_command
 
 BASE = ("-c", "import pydantic, typer, ruamel.yaml")
 BASE_IN_USE = ("-c", "import typer, ruamel.yaml; from pydantic import BaseModel")
@@ -123,7 +124,7 @@ def _document(figures: dict[str, Any]) -> dict[str, Any]:
         "machine": {"processor": platform.machine(), "cores": os.cpu_count(), "python": platform.python_version()},
         "servespec": __version__,
         "date": datetime.now(UTC).date().isoformat(),
-        "command": " ".join(["python", *sys.argv]),
+        "command": shown_command(["python", *sys.argv]),
         "figures": figures,
     }
 

@@ -4,7 +4,7 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from servespec.compiler.plan import Plan
     from servespec.diagnostics import Diagnostic, SpecError
     from servespec.runtime.gather import Options
+    from servespec.runtime.measured_launch import MeasuredLaunch
 
 app = typer.Typer(
     name="servespec",
@@ -31,7 +32,7 @@ app = typer.Typer(
 
 EXIT_REFUSED, EXIT_USAGE, EXIT_DOES_NOT_FIT, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_OUR_FAULT = 1, 2, 3, 4, 5, 70
 LAUNCH_FAILED_CODES = frozenset({"L030", "L031"})
-UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "L027", "L032"})
+UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "R118", "L027", "L032"})
 DOES_NOT_FIT_CODES = frozenset({"P126", "P129"})
 
 
@@ -44,6 +45,13 @@ class FindingsFormat(StrEnum):
 class PlanFormat(StrEnum):
     text = "text"
     json = "json"
+
+
+class Emit(StrEnum):
+    argv = "argv"
+    shell = "shell"
+    compose = "compose"
+    dockerfile = "dockerfile"
 
 
 class OnDrift(StrEnum):
@@ -138,6 +146,7 @@ def plan(
     format: Annotated[PlanFormat, typer.Option(help="How the plan is printed.")] = PlanFormat.text,  # noqa: A002
     against: Annotated[str | None, typer.Option(metavar="stock", help="Show the stock engine beside it.")] = None,
     details: Annotated[bool, typer.Option(help="Also sizes, resolved values and the launch line.")] = False,
+    emit: Annotated[Emit | None, typer.Option(help="Print the launch in this form, and not the plan.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
     gpu: Annotated[str | None, typer.Option(help="The GPU of a command line, such as h200.")] = None,
     count: Annotated[int, typer.Option(min=1, help="How many GPUs a command line has.")] = 1,
@@ -153,12 +162,55 @@ def plan(
         raise typer.BadParameter("it takes `stock`", param_hint="--against")
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     options = replace(options, with_stock=against is not None)
+    if emit is not None:
+        _refuse_beside_emit(spec, format, against, details)
+        _write(_emitted(spec[0], options, emit), output)
+        return
     if len(spec) == 1:
         document, mended = _compiled(spec[0], options).to_json(), ""
     else:
         document, mended = _command_planned(spec, gpu, count, options)
     text = _plan_output(document, format, details)
     _write(text + mended if format is PlanFormat.text else text, output)
+
+
+def _refuse_beside_emit(
+    spec: list[str],
+    format: PlanFormat,  # noqa: A002
+    against: str | None,
+    details: bool,
+) -> None:
+    if len(spec) > 1:
+        message = "it takes a spec: a command line is a launch already; write the spec that mends it to a file"
+        raise typer.BadParameter(message, param_hint="--emit")
+    if format is not PlanFormat.text or against is not None or details:
+        message = "it prints the launch and not the plan, so `--format`, `--against` and `--details` say nothing of it"
+        raise typer.BadParameter(message, param_hint="--emit")
+
+
+def _emitted(spec: str, options: "Options", emit: Emit) -> str:
+    """The launch of a spec in a form that others start."""
+    from servespec.compiler.container import container_of, official_image
+    from servespec.render.launch_compose import launch_compose
+    from servespec.render.launch_dockerfile import dockerfile
+    from servespec.render.launch_script import launch_argv, launch_script
+    from servespec.runtime.gather import model_folders
+
+    made = _compiled(spec, options)
+    document, folders = made.to_json(), model_folders(made)
+    with _reporting(spec):
+        match emit:
+            case Emit.argv:
+                if document["launch"]["env"]:
+                    variables = ", ".join(document["launch"]["env"])
+                    typer.echo(f"the launch also sets {variables}: `--emit shell` and `compose` do", err=True)
+                return launch_argv(document)
+            case Emit.shell:
+                return launch_script(document, spec, folders)
+            case Emit.compose:
+                return launch_compose(document, spec, container_of(made, folders))
+            case Emit.dockerfile:
+                return dockerfile(official_image(made), __version__)
 
 
 def _command_planned(words: list[str], gpu: str | None, count: int, options: "Options") -> tuple[dict[str, Any], str]:
@@ -264,7 +316,6 @@ def verify(
     draft_config: DraftFile = None,
 ) -> None:
     """Start the engine, hold every captured graph against an eager run of the same inputs, and stop."""
-    from servespec.compiler.json_text import json_text
     from servespec.render.serve_text import event_line
     from servespec.render.verification_text import verification_text
     from servespec.runtime.verification import verify as verify_plan
@@ -273,10 +324,21 @@ def verify(
     made = _compiled(spec, options)
     with _reporting(spec):
         found = verify_plan(made, record, lambda event: typer.echo(event_line(event, made), err=True))
+    raise typer.Exit(_told(found, verification_text, format, output))
+
+
+def _told(
+    found: "MeasuredLaunch",
+    text_of: Callable[[dict[str, Any]], str],
+    format: PlanFormat,  # noqa: A002
+    output: Path | None,
+) -> int:
+    """The exit code of a launch that measured, once its findings and its document are written."""
+    from servespec.compiler.json_text import json_text
+
     _print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
-    text = json_text(found.document) if format is PlanFormat.json else verification_text(found.document)
-    _write(text, output)
-    raise typer.Exit(found.outcome.exit_code)
+    _write(json_text(found.document) if format is PlanFormat.json else text_of(found.document), output)
+    return found.outcome.exit_code
 
 
 @app.command()
@@ -299,7 +361,6 @@ def steps(
     draft_config: DraftFile = None,
 ) -> None:
     """Start the engine, time the same steps with FULL graphs, with PIECEWISE graphs and eagerly, and stop."""
-    from servespec.compiler.json_text import json_text
     from servespec.render.serve_text import event_line
     from servespec.render.step_times_text import step_times_text
     from servespec.runtime.step_times import time_steps, wanted_of
@@ -309,10 +370,7 @@ def steps(
     with _reporting(spec):
         wanted = wanted_of(made, requests=requests, tokens=tokens, repeats=repeats)
         found = time_steps(made, wanted, record, lambda event: typer.echo(event_line(event, made), err=True))
-    _print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
-    text = json_text(found.document) if format is PlanFormat.json else step_times_text(found.document)
-    _write(text, output)
-    raise typer.Exit(found.outcome.exit_code)
+    raise typer.Exit(_told(found, step_times_text, format, output))
 
 
 @app.command()
@@ -343,12 +401,11 @@ def bench(
     draft_config: DraftFile = None,
 ) -> None:
     """Measure arms of a spec against each other: interleaved rounds, vLLM's own client, ratios with intervals."""
-    import shlex
-
     from servespec.compiler.json_text import json_text
     from servespec.render.bench_text import bench_event_line, bench_text
     from servespec.runtime.bench import command
     from servespec.runtime.bench.design import BenchDesign
+    from servespec.runtime.machine_paths import shown_command
 
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     with _reporting(spec):
@@ -367,7 +424,7 @@ def bench(
             options=options,
             output=output,
             folder=record or output.with_suffix(".logs"),
-            command=shlex.join(["servespec", *sys.argv[1:]]),
+            command=shown_command(["servespec", *sys.argv[1:]]),
             pass_on=command.passed_on(options),
         )
         results = command.bench(wanted, lambda event: typer.echo(bench_event_line(event), err=True))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from servespec.compiler.engine_homes import VARIABLE_HOMES, flag_home, section_fields
+from servespec.compiler.environment import SECRET_VARIABLES
 from servespec.compiler.facts.engine_fields import EngineField, EngineFlag, EngineTable, Setting
 from servespec.diagnostics import Diagnostic
 from servespec.schema import spec_rules as rules
@@ -16,8 +17,6 @@ from servespec.schema.nearest import nearest
 from servespec.schema.parse import dotted, sections, shown, unknown_key
 from servespec.schema.source import SpecPath, SpecSource
 from servespec.schema.spec import OpenSection, ServingSpec
-
-_SECRET_VARIABLES: Mapping[str, str] = {"api_key": "VLLM_API_KEY", "hf_token": "HF_TOKEN"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ def _trust(check: SettingsCheck, path: SpecPath, setting: Setting, value: Any) -
     if setting.secret and value:
         known = setting.name if setting.name.isupper() else "an environment variable of the server's own"
         message = f"`{dotted(path)}` holds a secret"
-        help_text = f"delete it and set `{_SECRET_VARIABLES.get(setting.name, known)}` in the shell"
+        help_text = f"delete it and set `{SECRET_VARIABLES.get(setting.name, known)}` in the shell"
         yield rules.S214.at(check.source.place_of_key(path), message, help_text)
     if setting.runs_code(value) and not check.allow_code:
         message = f"`{dotted(path)}` makes the engine run code from elsewhere: {shown(value)}"

@@ -116,6 +116,13 @@ def _arguments(launch: Launch, lowering: Lowering, token_list: tuple[Tokens, ...
     yield from ("--host", spec.serve.host, "--port", str(spec.serve.port))
 
 
+def bound_to(argv: Sequence[str], host: str) -> tuple[str, ...]:
+    """The same command line for a server that binds another address."""
+    *words, flag, _, port_flag, port = argv
+    assert (flag, port_flag) == ("--host", "--port"), argv
+    return (*words, flag, host, port_flag, port)
+
+
 def is_additional_config(key: str) -> bool:
     """Whether a key of `engine.args` is the flag that the hand-off travels in too."""
     return key.replace("-", "_").lstrip("_") == "additional_config"

@@ -86,6 +86,12 @@ R117 = Rule(
     "that is silently ignored would be worse than none.",
 )  # fmt: skip
 
+R118 = Rule(
+    "R118", "no-container", Severity.ERROR, "the launch cannot be a container of the official image",
+    "`plan --emit compose` and `dockerfile` build on the image that vLLM releases for GPUs. The host publishes the "
+    "server's port at an address, and model folders are mounted where the command looks for them.",
+)  # fmt: skip
+
 P101 = Rule(
     "P101", "decode-eager", Severity.WARNING, "some decode batches replay no graph",
     "Batches above the reach of the decode graphs run eagerly, several times slower where the host is the bottleneck. "

@@ -1,14 +1,10 @@
 """A bench for the terminal, made from its results document: what each arm did, then what it is worth."""
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from statistics import median
-from typing import Any
+from collections.abc import Iterator
 
 from servespec.render.alignment import aligned
+from servespec.render.bench_figures import ArmAtLoad, Json, arms_at_loads, ratio_row
 from servespec.runtime.bench.session import ArmReady, ArmStarting, BenchEvent, CellDone
-
-Json = Mapping[str, Any]
 
 _METRICS = {
     "output_tokens_per_second": "output tokens per second",
@@ -33,36 +29,27 @@ def _medians(results: Json) -> str:
     rows = [
         ("arm", "requests", "tokens/s", "TPOT ms", "TTFT ms", "p90 TTFT", "accepted", "FULL", "API server", "failed")
     ]
-    for arm in results["arms"]:
-        for load in results["design"]["concurrencies"]:
-            cells = [one for one in results["cells"] if (one["arm"], one["concurrency"]) == (arm, load)]
-            if cells:
-                rows.append((arm, str(load), *_cell_words(cells)))
-    return aligned(rows)
+    return aligned([*rows, *(tuple(_words(at)) for at in arms_at_loads(results) if at.cells)])
 
 
-def _cell_words(cells: Sequence[Json]) -> Iterator[str]:
-    for name, digits in (
-        ("output_tokens_per_second", 0),
-        ("mean_tpot_ms", 2),
-        ("median_ttft_ms", 0),
-        ("p90_ttft_ms", 0),
-        ("acceptance_length", 2),
+def _words(at: ArmAtLoad) -> Iterator[str]:
+    yield at.arm
+    yield str(at.concurrency)
+    for name, form in (
+        ("output_tokens_per_second", ".0f"),
+        ("mean_tpot_ms", ".2f"),
+        ("median_ttft_ms", ".0f"),
+        ("p90_ttft_ms", ".0f"),
+        ("acceptance_length", ".2f"),
     ):
-        values = [cell[name] for cell in cells if cell[name] is not None]
-        yield f"{median(values):.{digits}f}" if values else "-"
-    yield _full_share(cells)
-    cores = [cell["api_server_cores"] for cell in cells if cell["api_server_cores"] is not None]
-    yield f"{median(cores):.2f} cores" if cores else "-"
-    yield str(sum(cell["prompts"] - cell["completed"] for cell in cells))
+        yield _word(at.median_of(name), form)
+    yield _word(at.full_share(), ".0%")
+    yield _word(at.median_of("api_server_cores"), ".2f", " cores")
+    yield str(sum(cell["prompts"] - cell["completed"] for cell in at.cells))
 
 
-def _full_share(cells: Sequence[Json]) -> str:
-    """Of the target's tokens, padding left out."""
-    by_mode: Counter[str] = Counter()
-    for cell in cells:
-        by_mode.update({mode: ran["unpadded_tokens"] for mode, ran in (cell["steps"] or {}).items()})
-    return f"{by_mode['FULL'] / by_mode.total():.0%}" if by_mode.total() else "-"
+def _word(figure: float | None, form: str, unit: str = "") -> str:
+    return "-" if figure is None else f"{figure:{form}}{unit}"
 
 
 def _ratios(results: Json, metric: str, title: str) -> str:
@@ -70,19 +57,7 @@ def _ratios(results: Json, metric: str, title: str) -> str:
     if not ratios:
         return ""
     rows = [(title, "requests", "ratio", "95 % interval", "pairs")]
-    rows += [
-        (f"{one['arm']} / {one['over']}", str(one["concurrency"]), f"{one['median']:.3f}", _interval(one), _pairs(one))
-        for one in ratios
-    ]
-    return aligned(rows)
-
-
-def _interval(one: Json) -> str:
-    return "-" if one["low_95"] is None else f"{one['low_95']:.3f} to {one['high_95']:.3f}"
-
-
-def _pairs(one: Json) -> str:
-    return str(len(one["ratios"]))
+    return aligned([*rows, *(tuple(word or "-" for word in ratio_row(one)) for one in ratios)])
 
 
 def bench_event_line(event: BenchEvent) -> str:

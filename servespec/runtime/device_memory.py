@@ -1,16 +1,14 @@
 """Whether the GPUs have their memory back after an engine's end, asked of the driver before and after."""
 
 import os
-import shutil
-import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from servespec.diagnostics import Diagnostic, Place
+from servespec.runtime.probe import driver_rows
 from servespec.runtime.run_rules import MEMORY_NOT_RETURNED
 
-_TIMEOUT_SECONDS = 30
 _PATIENCE_SECONDS = 5.0
 _LOOK_SECONDS = 0.5
 # What the driver itself takes and gives back as contexts come and go.
@@ -27,18 +25,19 @@ class DeviceUse:
 
 def device_use(count: int) -> DeviceUse | None:
     """Of the GPUs that an engine of ``count`` will use; None where no driver tells."""
-    program = shutil.which("nvidia-smi")
-    if program is None:
-        return None
-    only = ["-i", os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count)))]
-    used = _asked([program, *only, "--query-gpu=uuid,memory.used"])
-    pids = _asked([program, *only, "--query-compute-apps=gpu_uuid,pid"])
+    only = ("-i", os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(count))))
+    used = _pairs(*only, "--query-gpu=uuid,memory.used")
+    pids = _pairs(*only, "--query-compute-apps=gpu_uuid,pid")
     if not used:
         return None
     return DeviceUse(
         {gpu: int(mib) for gpu, mib in used if mib.isdigit()},
         {gpu: frozenset(int(pid) for one, pid in pids if one == gpu and pid.isdigit()) for gpu, _ in used},
     )
+
+
+def _pairs(*query: str) -> list[tuple[str, str]]:
+    return [(row[0], row[1]) for row in driver_rows(*query) if len(row) == 2]
 
 
 def not_returned(before: DeviceUse | None, count: int, place: Place) -> tuple[Diagnostic, ...]:
@@ -61,25 +60,3 @@ def _finding(before: DeviceUse, after: DeviceUse, gpu: str, place: Place) -> Dia
     who = f"new on it: process {', '.join(map(str, newcomers))}" if newcomers else "the driver names no new process"
     message = f"GPU `{gpu}` has {held_mib / 1024:.1f} GiB less free than before the launch; {who}"
     return MEMORY_NOT_RETURNED.at(place, message, "look at `nvidia-smi`, and stop the process if it is not wanted")
-
-
-def _asked(query: Sequence[str]) -> list[tuple[str, str]]:
-    """The rows of a query with two columns; none where the driver does not answer."""
-    try:
-        answer = subprocess.run(  # noqa: S603 - the driver's own tool
-            [*query, "--format=csv,noheader,nounits"],
-            capture_output=True,
-            text=True,
-            timeout=_TIMEOUT_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return []
-    return list(_rows(answer.stdout)) if answer.returncode == 0 else []
-
-
-def _rows(text: str) -> Iterator[tuple[str, str]]:
-    for line in text.splitlines():
-        first, comma, second = line.partition(",")
-        if comma:
-            yield first.strip(), second.strip()

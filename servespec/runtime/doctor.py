@@ -5,7 +5,6 @@ import platform
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from importlib import metadata
 from pathlib import Path
 
 from servespec import __version__
@@ -13,6 +12,7 @@ from servespec.compiler.facts.devices import DEVICES, Device, device_to_json
 from servespec.diagnostics import Place, SpecError
 from servespec.runtime.config_rules import R011
 from servespec.runtime.installed_engine import find_installed_engine, matching_facts_version
+from servespec.runtime.machine import version_of
 from servespec.runtime.probe import PresentGpu, is_device, present_gpus
 from servespec.runtime.run_rules import INSTALL_ENGINE
 from servespec.units import Bytes
@@ -35,7 +35,7 @@ def readings() -> Iterator[Reading]:
     yield Reading("python", platform.python_version())
     yield Reading("servespec", __version__)
     yield _engine()
-    yield _flashinfer()
+    yield Reading("flashinfer", version_of("flashinfer-python") or "none")
     yield from _gpus()
     yield _port()
 
@@ -48,13 +48,6 @@ def _engine() -> Reading:
     known = f"as vLLM {facts}" if facts else "its source is unknown"
     mend = "" if facts else "plan with --allow-unverified-engine, or install a supported version"
     return Reading("engine", f"{installed.distribution} {installed.version}, {known}", mend)
-
-
-def _flashinfer() -> Reading:
-    try:
-        return Reading("flashinfer", metadata.version("flashinfer-python"))
-    except metadata.PackageNotFoundError:
-        return Reading("flashinfer", "none")
 
 
 def _gpus() -> Iterator[Reading]:

@@ -13,9 +13,10 @@ from servespec.compiler.facts.devices import DEVICE_SCHEMA, DEVICES, Device, dev
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.compiler.model import Model, model_of
 from servespec.compiler.pipeline import CompileRequest
+from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime import config_rules as rules
-from servespec.runtime.model_config import ModelConfig, Wanted, load_model_config
+from servespec.runtime.model_config import ModelConfig, Wanted, load_model_config, names_folder
 from servespec.runtime.spec_file import base_folder, further_findings
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import parse_spec
@@ -223,3 +224,11 @@ def _load(
 
 def _input(config: ModelConfig) -> Mapping[str, str | None]:
     return {"id": config.id, "commit": config.commit, "config_sha256": config.sha256}
+
+
+def model_folders(plan: Plan) -> tuple[str, ...]:
+    """The folders among the models that the launch of ``plan`` names, as it names them."""
+    request = plan.resolution.request
+    drafter = request.spec.speculative.model if request.spec.speculative is not None else None
+    named = filter(None, (request.spec.model.id, drafter))
+    return tuple(dict.fromkeys(one for one in named if names_folder(one, base_folder(request.source))))

@@ -8,12 +8,11 @@ engine.
 import ast
 import importlib.metadata
 import importlib.util
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from email.parser import HeaderParser
 from functools import lru_cache
 from pathlib import Path
-from types import MappingProxyType
 
 from servespec.compiler.facts.engine_fields import recorded_digests
 from servespec.compiler.facts.relied_on import Use, relied_on
@@ -37,13 +36,36 @@ _EXTENSION_HOOK = "init_worker_extension"
 _EXTENSION_HOOK_PATH = "vllm/v1/worker/worker_base.py"
 
 
+@dataclass(slots=True, eq=False)
+class SourceDigests(Mapping[str, str]):
+    """Of the functions below ``root`` that any supported version has recorded, by ``file:name``.
+
+    A file is read when one of its functions is asked for: parsing all of them takes longer than a plan.
+    """
+
+    root: Path
+    _by_file: dict[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+
+    def __getitem__(self, name: str) -> str:
+        path, _, function = name.partition(":")
+        if path not in self._by_file:
+            self._by_file[path] = digests_of(_text(self.root / path), _recorded_names().get(path, frozenset()))
+        return self._by_file[path][function]
+
+    def __iter__(self) -> Iterator[str]:
+        recorded = (f"{path}:{name}" for path, names in _recorded_names().items() for name in sorted(names))
+        return (name for name in recorded if name in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
 @dataclass(frozen=True, slots=True)
 class InstalledEngine:
     """An engine on this machine.
 
-    ``root`` is the folder that holds the package folder ``vllm``.  ``digests`` are of the functions that any
-    supported version has recorded, by ``file:name``, as far as this engine has them.  ``has_split_fields``:
-    its CompilationConfig has the five fields that size prefill and decode apart.
+    ``root`` is the folder that holds the package folder ``vllm``.  ``digests`` are of its functions, by
+    ``file:name``.  ``has_split_fields``: its CompilationConfig has the five fields that size prefill and decode apart.
     ``has_worker_extension_hook``: its workers call ``init_worker_extension``.
     """
 
@@ -60,7 +82,7 @@ class InstalledEngine:
         Of those that serving relies on, and ``uses``.
         """
         recorded = recorded_digests()[version].items()
-        return tuple(sorted(name for name, one in recorded if self.digests.get(name) != one and relied_on(name, uses)))
+        return tuple(sorted(name for name, one in recorded if relied_on(name, uses) and self.digests.get(name) != one))
 
 
 def find_installed_engine(
@@ -103,23 +125,20 @@ def _read(distribution: str, version: str, root: Path) -> InstalledEngine:
         distribution=distribution,
         version=version,
         root=root,
-        digests=_digests_under(root),
+        digests=SourceDigests(root),
         has_split_fields=_class_fields(root / _SPLIT_FIELDS_PATH, "CompilationConfig") >= SPLIT_FIELDS,
         has_worker_extension_hook=_EXTENSION_HOOK in _text(root / _EXTENSION_HOOK_PATH),
     )
 
 
-def _digests_under(root: Path) -> Mapping[str, str]:
+@lru_cache(maxsize=1)
+def _recorded_names() -> Mapping[str, frozenset[str]]:
+    """The functions of each file whose digest some supported version has recorded."""
     wanted: dict[str, set[str]] = {}
     for recorded in recorded_digests().values():
-        for path, name in (key.split(":") for key in recorded):
+        for path, _, name in (key.partition(":") for key in recorded):
             wanted.setdefault(path, set()).add(name)
-    found = {
-        f"{path}:{name}": digest
-        for path, names in wanted.items()
-        for name, digest in digests_of(_text(root / path), frozenset(names)).items()
-    }
-    return MappingProxyType(found)
+    return {path: frozenset(names) for path, names in wanted.items()}
 
 
 def _text(path: Path) -> str:

@@ -18,30 +18,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from servespec.compiler.environment import STOP_SECONDS, is_kept
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.run_rules import ENGINE_ABSENT, ENGINE_EXITED, INSTALL_ENGINE, LOG_UNWRITABLE
 
-# Settings of vLLM that a shell may give without changing what was planned; any other comes from the spec.
-_KEPT_ENGINE_VARIABLES = frozenset(
-    {
-        "VLLM_API_KEY",
-        "VLLM_ASSETS_CACHE",
-        "VLLM_CACHE_ROOT",
-        "VLLM_CONFIG_ROOT",
-        "VLLM_CONFIGURE_LOGGING",
-        "VLLM_DO_NOT_TRACK",
-        "VLLM_HOST_IP",
-        "VLLM_LOGGING_COLOR",
-        "VLLM_LOGGING_LEVEL",
-        "VLLM_NO_USAGE_STATS",
-        "VLLM_PORT",
-        "VLLM_RPC_BASE_PATH",
-    }
-)
-# A Python that stops at a prompt, traces itself or runs a start-up file is not the engine that was planned.
-_WITHHELD = frozenset(
-    {"PYTHONINSPECT", "PYTHONSTARTUP", "PYTHONBREAKPOINT", "PYTHONTRACEMALLOC", "PYTHONPROFILEIMPORTTIME"}
-)
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 _SHORTEST_SECRET = 6
 _NOT_STARTED = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
@@ -65,7 +45,7 @@ class LaunchCommand:
     tls: bool = False
     headless: bool = False
     withheld: frozenset[str] = frozenset()
-    grace_seconds: float = 20.0
+    grace_seconds: float = STOP_SECONDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +152,7 @@ def _first_line(fd: int) -> dict[str, Any]:
 
 def engine_environment(command: LaunchCommand, environ: Mapping[str, str]) -> dict[str, str]:
     """``environ`` without what could change the plan or the launch, with the command's own variables."""
-    kept = {k: v for k, v in environ.items() if k not in command.withheld and _is_kept(k)}
+    kept = {k: v for k, v in environ.items() if k not in command.withheld and is_kept(k)}
     # A log that is read while it grows must not wait in a buffer.
     return {**kept, "PYTHONUNBUFFERED": "1", **command.env}
 
@@ -194,12 +174,6 @@ def _flag_values(words: Sequence[str]) -> Iterator[tuple[str, str]]:
 def _is_secret(name: str) -> bool:
     words = name.upper().replace("-", "_").split("_")
     return any(word in words for word in _SECRET_WORDS)
-
-
-def _is_kept(name: str) -> bool:
-    if name.startswith("VLLM_"):
-        return name in _KEPT_ENGINE_VARIABLES
-    return name not in _WITHHELD
 
 
 def _keeper_argv(command: LaunchCommand) -> list[str]:

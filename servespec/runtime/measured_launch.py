@@ -7,40 +7,57 @@ from pathlib import Path
 from typing import Any
 
 from servespec.compiler.facts.relied_on import Use
+from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
-from servespec.diagnostics import Diagnostic
+from servespec.diagnostics import Diagnostic, Rule, SpecError
 from servespec.runtime.capture_report import rank_names
+from servespec.runtime.machine_paths import without_machine_paths
 from servespec.runtime.run_rules import EXIT_LAUNCH_FAILED
 from servespec.runtime.serving import OnLaunchEvent, run, serving_of
 from servespec.runtime.supervise import Outcome
+
+Json = dict[str, Any]
 
 FileName = Callable[[int, int], str]
 """Of a worker's file, from its data-parallel replica and its rank."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """What workers do once their graphs are captured, and what is made of the files that they leave.
+
+    ``variables`` tell the workers to do it.  ``without_extension`` refuses a plan that is lowered otherwise, and
+    ``does`` says in it what the extension would do.
+    """
+
+    variables: Mapping[str, str]
+    file_name: FileName
+    without_extension: Rule
+    does: str
+    findings_of: Callable[[Plan, Path], Iterable[Diagnostic]]
+    document_of: Callable[[Plan, Path, Iterable[Diagnostic]], Json]
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredLaunch:
-    """How the launch ended, and where its workers' files lie."""
+    """How the launch ended, and the document of what was measured."""
 
     outcome: Outcome
-    folder: Path
+    document: Json
 
 
 def launch_and_measure(
-    plan: Plan,
-    folder: Path | None,
-    on_event: OnLaunchEvent,
-    variables: Mapping[str, str],
-    name: FileName,
-    findings_in: Callable[[Path], Iterable[Diagnostic]],
+    plan: Plan, measurement: Measurement, folder: Path | None, on_event: OnLaunchEvent
 ) -> MeasuredLaunch:
-    """The launch of ``plan`` with ``variables`` that make its workers leave files; what is found there is added.
+    """Starts the engine of ``plan``, waits for what its workers measure, and stops it.
 
     Raises SpecError where this machine or this lowering cannot serve it.
     """
+    if plan.lowered.lowering is not Lowering.EXTENSION:
+        raise SpecError((_needs_extension(plan, measurement),))
     serving = serving_of(plan, folder, frozenset({Use.MEASURING}))
-    command = replace(serving.command, env={**serving.command.env, **variables})
-    paths = [serving.folder / one for one in rank_names(plan, name)]
+    command = replace(serving.command, env={**serving.command.env, **measurement.variables})
+    paths = [serving.folder / one for one in rank_names(plan, measurement.file_name)]
     for path in paths:
         path.unlink(missing_ok=True)
     outcome = run(
@@ -48,19 +65,27 @@ def launch_and_measure(
         replace(serving, command=command),
         on_event,
         _nothing_to_ask,
-        also_check=lambda: tuple(findings_in(serving.folder)),
+        also_check=lambda: tuple(measurement.findings_of(plan, serving.folder)),
     )
     if outcome.exit_code == EXIT_LAUNCH_FAILED and any(path.is_file() for path in paths):
         # What the workers saw before the end says more than the end.
-        outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *findings_in(serving.folder)))
-    return MeasuredLaunch(outcome, serving.folder)
+        seen = measurement.findings_of(plan, serving.folder)
+        outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *seen))
+    document = measurement.document_of(plan, serving.folder, outcome.diagnostics)
+    return MeasuredLaunch(outcome, without_machine_paths(document, serving.folder))
+
+
+def _needs_extension(plan: Plan, measurement: Measurement) -> Diagnostic:
+    message = f"this plan is lowered by `{plan.lowered.lowering}`, and {measurement.does} by the worker extension"
+    place = plan.resolution.request.source.place_of(("engine", "lowering"))
+    return measurement.without_extension.at(place, message, "write `lowering: extension` below `engine`")
 
 
 def _nothing_to_ask(_url: str) -> None:
     """A task that is done as soon as the server is ready."""
 
 
-def worker_results(plan: Plan, folder: Path, name: FileName) -> Mapping[str, dict[str, Any] | None]:
+def worker_results(plan: Plan, folder: Path, name: FileName) -> Mapping[str, Json | None]:
     """Each worker's result by its file's name; None where it left none."""
     paths = {one: folder / one for one in rank_names(plan, name)}
     return {one: json.loads(path.read_text("utf-8")) if path.is_file() else None for one, path in paths.items()}

@@ -56,12 +56,21 @@ def load_model_config(wanted: Wanted) -> ModelConfig:
     folder = (wanted.base / wanted.id).expanduser()
     if folder.is_dir():
         return _from_file(wanted, folder / "config.json", "the model folder", commit=None)
-    if wanted.id.startswith((".", "/", "~")) or wanted.id.count("/") > 1:
+    if _is_path(wanted.id):
         raise SpecError([_not_found(wanted, f"there is no folder `{wanted.id}`")])
     cached = _in_cache(wanted)
     if cached is not None:
         return _from_file(wanted, cached, "the model cache", commit=cached.parent.name)
     return _from_hub(wanted)
+
+
+def names_folder(model_id: str, base: Path) -> bool:
+    """Whether a model's name is that of a folder, here or, by its form, elsewhere."""
+    return (base / model_id).expanduser().is_dir() or _is_path(model_id)
+
+
+def _is_path(model_id: str) -> bool:
+    return model_id.startswith((".", "/", "~")) or model_id.count("/") > 1
 
 
 def _not_found(wanted: Wanted, why: str) -> Any:

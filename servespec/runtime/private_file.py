@@ -1,4 +1,4 @@
-"""Files that only their owner can read, which are there whole or not at all."""
+"""Files that are there whole or not at all; private ones only their owner can read."""
 
 import os
 from pathlib import Path
@@ -6,8 +6,18 @@ from pathlib import Path
 
 def write_private(path: Path, text: str) -> None:
     """Puts ``text`` in the place of whatever ``path`` held; raises OSError where that is not possible."""
+    _write(path, text, 0o600)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """The same with the permissions that the user's files have."""
+    _write(path, text, 0o666)
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    """``mode`` less the process's umask."""
     written = path.with_name(f"{path.name}.{os.getpid()}.part")
-    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
     written.replace(path)

@@ -23,22 +23,25 @@ class PresentGpu:
 
 def present_gpus() -> tuple[PresentGpu, ...]:
     """The GPUs that the driver lists; none where there is no driver."""
-    return tuple(gpu for line in _asked_of_the_driver(_QUERY) if (gpu := _parsed(line)) is not None)
+    return tuple(gpu for row in driver_rows(f"--query-gpu={_QUERY}") if (gpu := _parsed(row)) is not None)
 
 
 def driver_version() -> str | None:
     """The version of the GPUs' driver; None where there is none."""
-    return next((line.strip() for line in _asked_of_the_driver("driver_version")), None)
+    return next((row[0] for row in driver_rows("--query-gpu=driver_version")), None)
 
 
-def _asked_of_the_driver(query: str) -> list[str]:
-    """A line for each GPU; none where there is no driver, or where it does not answer."""
+def driver_rows(*query: str) -> list[list[str]]:
+    """What the driver's own tool answers, by column; nothing where there is no driver, or where it does not answer.
+
+    Numbers are without their units, which are the tool's: memory is in MiB.
+    """
     program = shutil.which("nvidia-smi")
     if program is None:
         return []
     try:
         answer = subprocess.run(  # noqa: S603 - the driver's own tool
-            [program, f"--query-gpu={query}", "--format=csv,noheader,nounits"],
+            [program, *query, "--format=csv,noheader,nounits"],
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_SECONDS,
@@ -46,17 +49,17 @@ def _asked_of_the_driver(query: str) -> list[str]:
         )
     except (OSError, subprocess.TimeoutExpired):
         return []
-    return answer.stdout.splitlines() if answer.returncode == 0 else []
+    lines = answer.stdout.splitlines() if answer.returncode == 0 else []
+    return [[column.strip() for column in line.split(",")] for line in lines if line.strip()]
 
 
-def _parsed(line: str) -> PresentGpu | None:
-    parts = [part.strip() for part in line.split(",")]
-    if len(parts) != 3 or not parts[1].isdigit():
+def _parsed(row: list[str]) -> PresentGpu | None:
+    if len(row) != 3 or not row[1].isdigit():
         return None
-    major, _, minor = parts[2].partition(".")
+    major, _, minor = row[2].partition(".")
     if not (major.isdigit() and minor.isdigit()):
         return None
-    return PresentGpu(parts[0], int(parts[1]), (int(major), int(minor)))
+    return PresentGpu(row[0], int(row[1]), (int(major), int(minor)))
 
 
 def hardware_problem(device: Device, count: int, place: Place) -> Diagnostic | None:

@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from servespec.compiler.engine import Engine
@@ -139,34 +139,20 @@ def run(
     The plan and the record lie beside the engine's log.  With ``fail_on_drift`` a server that captured something else
     is stopped.  What ``also_check`` finds is added.
     """
-    measured = Measured(started=time.time())
-
-    def verify() -> tuple[Diagnostic, ...]:
-        nonlocal measured
-        capture = _capture(plan, serving)
-        said = said_numbers(serving.command.log_path.read_text(encoding="utf-8", errors="replace"))
-        every = (*capture.findings, *also_check())
-        found = every if fail_on_drift else tuple(map(_as_warning, every))
-        ready = None if has_errors(found) else time.time()
-        measured = replace(measured, capture=capture, said=said, ready=ready, findings=found)
-        on_event(Checked(capture))
-        return (*found, *write_record(serving.folder, plan, measured))
-
+    launch = _Launch(plan, serving, on_event, fail_on_drift, also_check)
     unwritable = _prepare_folder(plan, serving.folder)
     if unwritable is not None:
         return Outcome(exit_code_of(unwritable.rule), (unwritable,), serving.command.log_path)
-    count = 0 if is_cpu(plan.resolution.device) else plan.resolution.device_count
-    before = device_use(count) if count else None
+    gpus = 0 if is_cpu(plan.resolution.device) else plan.resolution.device_count
+    before = device_use(gpus) if gpus else None
     outcome = serve(
         serving.command,
         ready_timeout_seconds=serving.ready_timeout_seconds,
         on_event=on_event,
-        verify=verify,
+        verify=launch.check,
         task=task,
     )
-    found = [advised(finding, plan, serving.folder, outcome.log_path) for finding in outcome.diagnostics]
-    left = not_returned(before, count, Place(str(outcome.log_path)))
-    return _recorded(plan, serving, measured, replace(outcome, diagnostics=(*found, *left)))
+    return launch.end(outcome, not_returned(before, gpus, Place(str(outcome.log_path))))
 
 
 def _prepare_folder(plan: Plan, folder: Path) -> Diagnostic | None:
@@ -183,19 +169,46 @@ def _prepare_folder(plan: Plan, folder: Path) -> Diagnostic | None:
     return None
 
 
-def _recorded(plan: Plan, serving: Serving, measured: Measured, outcome: Outcome) -> Outcome:
-    """The end of a launch, with what the record of it lacked until then."""
-    at_exit, changes = graphs_at_exit(plan, serving.folder)
-    found = (*outcome.diagnostics, *changes)
-    ended = replace(
-        measured,
-        at_exit=at_exit,
-        ended=time.time(),
-        exit_code=outcome.exit_code,
-        counts=read_counts(serving.folder),
-        findings=tuple(dict.fromkeys((*measured.findings, *found))),
-    )
-    return replace(outcome, diagnostics=(*found, *write_record(serving.folder, plan, ended)))
+@dataclass(slots=True)
+class _Launch:
+    """One launch and what is known of it; ``measured`` is recorded once it answers, and again once it has ended."""
+
+    plan: Plan
+    serving: Serving
+    on_event: OnLaunchEvent
+    fail_on_drift: bool
+    also_check: Verify
+    measured: Measured = field(default_factory=lambda: Measured(started=time.time()))
+
+    def check(self) -> tuple[Diagnostic, ...]:
+        """Of a server that answers: what was captured otherwise than planned."""
+        capture = _capture(self.plan, self.serving)
+        said = said_numbers(self.serving.command.log_path.read_text(encoding="utf-8", errors="replace"))
+        every = (*capture.findings, *self.also_check())
+        found = every if self.fail_on_drift else tuple(map(_as_warning, every))
+        ready = None if has_errors(found) else time.time()
+        self.measured = replace(self.measured, capture=capture, said=said, ready=ready, findings=found)
+        self.on_event(Checked(capture))
+        return (*found, *self._record())
+
+    def end(self, outcome: Outcome, held_memory: tuple[Diagnostic, ...]) -> Outcome:
+        """``outcome`` with what shows only once every process is gone."""
+        folder = self.serving.folder
+        told = (advised(finding, self.plan, folder, outcome.log_path) for finding in outcome.diagnostics)
+        at_exit, changes = graphs_at_exit(self.plan, folder)
+        found = (*told, *held_memory, *changes)
+        self.measured = replace(
+            self.measured,
+            at_exit=at_exit,
+            ended=time.time(),
+            exit_code=outcome.exit_code,
+            counts=read_counts(folder),
+            findings=tuple(dict.fromkeys((*self.measured.findings, *found))),
+        )
+        return replace(outcome, diagnostics=(*found, *self._record()))
+
+    def _record(self) -> tuple[Diagnostic, ...]:
+        return write_record(self.serving.folder, self.plan, self.measured)
 
 
 def _capture(plan: Plan, serving: Serving) -> Capture:

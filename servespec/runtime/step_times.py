@@ -6,16 +6,14 @@ The workers leave a result each (``runtime/extension/step_times.py``); here they
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.runtime.extension.step_times import STEPS_VARIABLE, step_times_name
 from servespec.runtime.extension.step_times_batches import Wanted
-from servespec.runtime.measured_launch import launch_and_measure, worker_results
+from servespec.runtime.measured_launch import MeasuredLaunch, Measurement, launch_and_measure, worker_results
 from servespec.runtime.serving import OnLaunchEvent
 from servespec.runtime.step_times_document import document_of, sizes_of
 from servespec.runtime.step_times_rules import (
@@ -26,19 +24,10 @@ from servespec.runtime.step_times_rules import (
     STEPS_WITHOUT_EXTENSION,
 )
 from servespec.runtime.step_times_statistics import Json, Verdict
-from servespec.runtime.supervise import Outcome
 
 AUTO: Final = "auto"
 _FEWEST_REPEATS: Final = 3
 """With two pairs the interval is so wide that it says nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class StepTimes:
-    """How the launch ended, and what was timed, in the form of ``STEP_TIMES_SCHEMA``."""
-
-    outcome: Outcome
-    document: Json
 
 
 def wanted_of(plan: Plan, *, requests: str, tokens: str, repeats: int) -> Wanted:
@@ -72,24 +61,21 @@ def _sizes(option: str, text: str, limit_name: str, limit: int) -> tuple[int, ..
     return tuple(sorted(set(map(int, words))))
 
 
-def time_steps(plan: Plan, wanted: Wanted, folder: Path | None, on_event: OnLaunchEvent) -> StepTimes:
-    """Starts the engine of ``plan``, waits for its workers' results, and stops it.
+def time_steps(plan: Plan, wanted: Wanted, folder: Path | None, on_event: OnLaunchEvent) -> MeasuredLaunch:
+    """Starts the engine of ``plan``, has its workers time steps, and stops it.
 
-    Raises SpecError where this machine or this lowering cannot serve it.
+    The document has the form of ``STEP_TIMES_SCHEMA``.  Raises SpecError where this machine or this lowering cannot
+    serve it.
     """
-    if plan.lowered.lowering is not Lowering.EXTENSION:
-        raise SpecError((_needs_extension(plan),))
-    variables = {STEPS_VARIABLE: json.dumps(wanted.to_json())}
-    measured = launch_and_measure(
-        plan, folder, on_event, variables, step_times_name, lambda where: findings_of(plan, where)
+    measurement = Measurement(
+        variables={STEPS_VARIABLE: json.dumps(wanted.to_json())},
+        file_name=step_times_name,
+        without_extension=STEPS_WITHOUT_EXTENSION,
+        does="steps are timed",
+        findings_of=findings_of,
+        document_of=document_of,
     )
-    return StepTimes(measured.outcome, document_of(plan, measured.folder, measured.outcome.diagnostics))
-
-
-def _needs_extension(plan: Plan) -> Diagnostic:
-    message = f"this plan is lowered by `{plan.lowered.lowering}`, and steps are timed by the worker extension"
-    place = plan.resolution.request.source.place_of(("engine", "lowering"))
-    return STEPS_WITHOUT_EXTENSION.at(place, message, "write `lowering: extension` below `engine`")
+    return launch_and_measure(plan, measurement, folder, on_event)
 
 
 # Findings

@@ -5,16 +5,14 @@ The workers leave a result each (``runtime/extension/replay.py``); here they bec
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
-from servespec.diagnostics import Diagnostic, Place, SpecError
+from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.extension.captured_shapes import CapturedShape
 from servespec.runtime.extension.replay import VERIFY_VARIABLE, verified_name
-from servespec.runtime.measured_launch import launch_and_measure, worker_results
+from servespec.runtime.measured_launch import MeasuredLaunch, Measurement, launch_and_measure, worker_results
 from servespec.runtime.run_rules import (
     REPLAY_DIFFERS,
     REPLAY_FAILED,
@@ -23,7 +21,6 @@ from servespec.runtime.run_rules import (
     REPLAY_WITHOUT_EXTENSION,
 )
 from servespec.runtime.serving import OnLaunchEvent
-from servespec.runtime.supervise import Outcome
 from servespec.runtime.verification_document import (
     Json,
     Judged,
@@ -40,31 +37,13 @@ _SHOWN: Final = 4
 _SEE_FILES: Final = "see the worker's file for every step, and report this with the folder of the launch"
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
-    """How the launch ended, and what is known of the graphs, in the form of ``VERIFICATION_SCHEMA``."""
+def verify(plan: Plan, folder: Path | None, on_event: OnLaunchEvent) -> MeasuredLaunch:
+    """Starts the engine of ``plan``, has its workers replay their graphs, and stops it.
 
-    outcome: Outcome
-    document: Json
-
-
-def verify(plan: Plan, folder: Path | None, on_event: OnLaunchEvent) -> Verification:
-    """Starts the engine of ``plan``, waits for its workers' results, and stops it.
-
-    Raises SpecError where this machine or this lowering cannot serve it.
+    The document has the form of ``VERIFICATION_SCHEMA``.  Raises SpecError where this machine or this lowering cannot
+    serve it.
     """
-    if plan.lowered.lowering is not Lowering.EXTENSION:
-        raise SpecError((_needs_extension(plan),))
-    measured = launch_and_measure(
-        plan, folder, on_event, {VERIFY_VARIABLE: "1"}, verified_name, lambda where: findings_of(plan, where)
-    )
-    return Verification(measured.outcome, document_of(plan, measured.folder, measured.outcome.diagnostics))
-
-
-def _needs_extension(plan: Plan) -> Diagnostic:
-    message = f"this plan is lowered by `{plan.lowered.lowering}`, and graphs are replayed by the worker extension"
-    place = plan.resolution.request.source.place_of(("engine", "lowering"))
-    return REPLAY_WITHOUT_EXTENSION.at(place, message, "write `lowering: extension` below `engine`")
+    return launch_and_measure(plan, _REPLAY, folder, on_event)
 
 
 # Findings
@@ -135,3 +114,13 @@ def _gaps(
     for reason, count in reasons.items():
         message = f"`{row_name(key)}`: {count} of {len(shapes)} graphs were not replayed: {reason}"
         yield REPLAY_INCOMPLETE.at(place, message, "they are captured as planned, and nothing more is known of them")
+
+
+_REPLAY: Final = Measurement(
+    variables={VERIFY_VARIABLE: "1"},
+    file_name=verified_name,
+    without_extension=REPLAY_WITHOUT_EXTENSION,
+    does="graphs are replayed",
+    findings_of=findings_of,
+    document_of=document_of,
+)

@@ -27,7 +27,8 @@ pytestmark = pytest.mark.usefixtures("quiet_shell")
 COMPILING = {"--set", "--allow-code", "--allow-unverified-engine", "--model-config", "--draft-config"}
 COMMANDS: dict[str, set[str]] = {
     "validate": {"--format", "--strict", "--no-strict", "--allow-code", "--set"},
-    "plan": {"--format", "--against", "--details", "--no-details", "--output", "-o", "--gpu", "--count"} | COMPILING,
+    "plan": {"--format", "--against", "--details", "--no-details", "--output", "-o", "--gpu", "--count", "--emit"}
+    | COMPILING,
     "serve": {"--dry-run", "--no-dry-run", "--format", "--ask", "--record", "--on-drift"} | COMPILING,
     "bench": {
         *("--arms", "--concurrency", "--input-tokens", "--output-tokens", "--prompts", "--rounds", "--seed"),
@@ -101,7 +102,9 @@ def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
     "words",
     [("plan",), ("plan", str(GOOD), "--nonsense"), ("nonsense",), ("explain", "no-such-name"),
      ("schema", "nonsense"), ("plan", str(GOOD), "--format", "toml"), ("plan", str(GOOD), "--against", "nonsense"),
-     ("plan", "--", "vllm", "serve", "org/model")],
+     ("plan", "--", "vllm", "serve", "org/model"), ("plan", "--emit", "shell", "--", "vllm", "serve", "org/model"),
+     ("plan", str(GOOD), "--emit", "argv", "--details"), ("plan", str(GOOD), "--emit", "argv", "--format", "json"),
+     ("plan", str(GOOD), "--emit", "argv", "--against", "stock")],
 )  # fmt: skip
 def test_2_for_usage(words: tuple[str, ...]) -> None:
     done = run(*words)
@@ -146,6 +149,13 @@ def test_4_for_graphs_that_cannot_be_replayed() -> None:
     done = run("verify", str(GOOD), "--set", "engine.lowering=legacy")
 
     assert (done.exit_code, done.stdout, "error[L027]" in done.stderr) == (4, "", True)
+
+
+@pytest.mark.parametrize("emit", ["compose", "dockerfile"])
+def test_4_for_a_launch_that_no_image_is_for(emit: str) -> None:
+    done = run("plan", str(CASES / "cpu" / "spec.yaml"), "--emit", emit)
+
+    assert (done.exit_code, done.stdout, "error[R118]" in done.stderr) == (4, "", True)
 
 
 def test_4_for_steps_that_cannot_be_timed() -> None:
@@ -283,6 +293,27 @@ def test_a_dry_run_prints_the_words_of_the_plan() -> None:
 
     assert dry["argv"] == plan["launch"]["argv"]
     assert dry["env"] == plan["launch"]["env"]
+
+
+@pytest.mark.parametrize("emit", ["argv", "shell", "compose", "dockerfile"])
+def test_a_launch_goes_to_a_file_and_its_findings_to_stderr(emit: str, tmp_path: Path) -> None:
+    output, spec = tmp_path / "launch", str(CASES / "legacy-list" / "spec.yaml")
+
+    done = run("plan", spec, "--emit", emit, "-o", str(output))
+
+    assert (done.exit_code, done.stdout, "warning[S202]" in done.stderr) == (0, "", True)
+    assert output.read_text(encoding="utf-8") == run("plan", spec, "--emit", emit).stdout
+
+
+def test_words_leave_out_variables_and_say_so() -> None:
+    spec = str(GOOD)
+
+    without = run("plan", spec, "--emit", "argv")
+    done = run("plan", spec, "--emit", "argv", "--set", "engine.env={VLLM_LOGGING_PREFIX: a}")
+
+    assert json.loads(done.stdout) == json.loads(without.stdout)
+    assert "the launch also sets" not in without.stderr
+    assert "the launch also sets VLLM_LOGGING_PREFIX: `--emit shell` and `compose` do" in done.stderr
 
 
 def test_a_command_line_is_planned_and_mended() -> None:

@@ -12,14 +12,7 @@ import pytest
 
 from servespec.runtime.engine_log import Phase
 from servespec.runtime.extension.failure import CAPTURING, PHASES, record_failures
-
-
-class Descriptor:
-    num_reqs, uniform_token_count, max_query_len, num_active_loras, num_ubatches = 4, 2, None, 0, 1
-    cg_mode = SimpleNamespace(name="FULL")
-
-    def __init__(self, tokens: int) -> None:
-        self.num_tokens = tokens
+from tests.runtime.engine_types import Descriptor, Mode
 
 
 def decorated(function: Callable[..., None]) -> Callable[..., None]:
@@ -37,7 +30,7 @@ class CudaGraphManager:
 
     @decorated
     def capture(self, create_forward_fn: Callable[[Descriptor], None]) -> None:
-        for desc in [Descriptor(tokens) for tokens in (8, 4, 2)]:
+        for desc in [Descriptor(Mode.FULL, tokens, 4, 2) for tokens in (8, 4, 2)]:
             create_forward_fn(desc)
 
 

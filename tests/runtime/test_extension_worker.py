@@ -19,6 +19,7 @@ from servespec.runtime.extension.step_times_batches import Wanted
 from servespec.runtime.extension.worker import PlannedGraphs, check_engine, hand_off_of
 from tests.differential.engine_oracle import engine_root
 from tests.plans import Json, compiled, spec_of
+from tests.runtime.engine_types import Descriptor, Mode
 from tests.strategies import EXTENSION
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
@@ -92,7 +93,7 @@ class Manager:
     def __init__(self) -> None:
         self.cudagraph_mode = SimpleNamespace(name="FULL_AND_PIECEWISE")
         self.decode_query_len, self.breakable_cg_runner = 1, None
-        self.graphs = {Descriptor(4): None, Descriptor(2): None}
+        self.graphs = {Descriptor(Mode.FULL, count, count, 1): None for count in (4, 2)}
 
     def _init_candidates(self) -> None:
         raise AssertionError("the engine's own method ran")
@@ -110,14 +111,6 @@ class Device:
     """Memory of the one device: what the allocator holds, and what is free."""
 
     reserved_bytes, free_bytes = 4000, 100_000
-
-
-class Descriptor:
-    uniform_token_count, max_query_len, num_active_loras, num_ubatches = 1, None, 0, 1
-    cg_mode = SimpleNamespace(name="FULL")
-
-    def __init__(self, tokens: int) -> None:
-        self.num_tokens = self.num_reqs = tokens
 
 
 class Runner:
@@ -154,7 +147,8 @@ class Snapshot:
 def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
     """A worker of one rank in an engine whose modules are stand-ins, with its source that of 0.33.0."""
     switches: list[bool] = []
-    wrapper = SimpleNamespace(concrete_cudagraph_entries={Descriptor(8): SimpleNamespace(cudagraph=object())})
+    descriptor = Descriptor(Mode.PIECEWISE, 8, 8, 1)
+    wrapper = SimpleNamespace(concrete_cudagraph_entries={descriptor: SimpleNamespace(cudagraph=object())})
     modules = {
         "torch": {
             "accelerator": SimpleNamespace(

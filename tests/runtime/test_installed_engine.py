@@ -10,6 +10,7 @@ import pytest
 
 from servespec.compiler.facts.engine_fields import recorded_digests
 from servespec.compiler.facts.relied_on import Use
+from servespec.runtime import installed_engine
 from servespec.runtime.installed_engine import (
     InstalledEngine,
     documentation_of,
@@ -144,6 +145,24 @@ def test_what_only_some_uses_rely_on_keeps_nobody_else_from_serving() -> None:
     assert changed.digests_that_differ("0.33.0", frozenset({Use.MEASURING})) == (step, shared)
     assert changed.digests_that_differ("0.33.0", frozenset({Use.REMEDIES})) == (shared,)
     assert matching_facts_version(changed) == "0.33.0"
+
+
+def test_a_file_is_read_when_somebody_relies_on_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = find_installed_engine(make_engine(tmp_path))
+    assert found is not None
+    read: list[str] = []
+    monkeypatch.setattr(
+        installed_engine, "_text", lambda path: read.append(path.relative_to(tmp_path).as_posix()) or ""
+    )
+    measured, dispatched = "vllm/v1/worker/gpu/states.py", "vllm/v1/worker/gpu/cudagraph_utils.py"
+
+    found.digests_that_differ("0.33.0")
+    assert dispatched in read
+    assert measured not in read
+    assert len(read) == len(set(read))
+
+    found.digests_that_differ("0.33.0", frozenset({Use.MEASURING}))
+    assert read.count(measured) == read.count(dispatched) == 1
 
 
 @pytest.mark.parametrize(

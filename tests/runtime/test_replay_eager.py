@@ -1,9 +1,6 @@
 """The switch between graphs and eager: what it tells the engine, and that the engine has what it takes hold of."""
 
 import ast
-from dataclasses import dataclass
-from enum import Enum
-from typing import Any
 
 import pytest
 
@@ -14,26 +11,9 @@ from servespec.runtime.extension.replay_eager import (
     GraphSwitch,
 )
 from tests.differential.engine_oracle import engine_root
-
-
-class Mode(Enum):
-    NONE = 0
-    PIECEWISE = 1
-    FULL = 2
-
+from tests.runtime.engine_types import Descriptor, Mode
 
 NONE, PIECEWISE, FULL = Mode
-
-
-@dataclass(frozen=True)
-class Descriptor:
-    cg_mode: Any
-    num_tokens: int
-    num_reqs: int | None = None
-    uniform_token_count: int | None = None
-    max_query_len: int | None = None
-    num_active_loras: int = 0
-    num_ubatches: int = 1
 
 
 class ModelCudaGraphManager:

@@ -2,10 +2,7 @@
 
 import itertools
 import sys
-from dataclasses import dataclass
-from enum import Enum
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -15,24 +12,7 @@ from servespec.runtime.extension.graph_choice import CHOICES, GraphChoice, noted
 from servespec.runtime.extension.step_clock import StepClock, step_clock
 from servespec.runtime.extension.step_requests import Request, resumed
 from servespec.runtime.extension.timed_engine import TimedMode, distinct_modes, rotated
-
-
-class Mode(Enum):
-    NONE = 0
-    PIECEWISE = 1
-    FULL = 2
-
-
-@dataclass(frozen=True)
-class Descriptor:
-    cg_mode: Any
-    num_tokens: int
-    num_reqs: int | None = None
-    uniform_token_count: int | None = None
-    max_query_len: int | None = None
-    num_active_loras: int = 0
-    num_ubatches: int = 1
-
+from tests.runtime.engine_types import Descriptor, Mode
 
 FULL, PIECEWISE = Descriptor(Mode.FULL, 8, 2, 4), Descriptor(Mode.PIECEWISE, 16)
 

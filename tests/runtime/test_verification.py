@@ -290,3 +290,5 @@ def test_the_engine_is_started_with_the_variable_and_its_result_is_read(
     assert [finding.code for finding in done.outcome.diagnostics] == ["L025"]
     assert [one["code"] for one in done.document["diagnostics"]] == ["L025"]
     assert done.document["failures"][0]["error"] == "RuntimeError: broken"
+    assert done.document["folder"] == tmp_path.name
+    assert str(tmp_path) not in json.dumps(done.document)

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from doc_pages.markdown import code, page, sentences, table
+from servespec.render.bench_figures import ArmAtLoad, arms_at_loads, ratio_row
 
 Json = dict[str, Any]
 
@@ -59,48 +59,28 @@ def _bench(path: Path) -> Iterator[str]:
     yield f"```console\n$ {found['command']}\n```"
     yield table(
         ("arm", "requests", "tokens/s", "TPOT ms", "TTFT ms", "tokens on FULL graphs", "cores of the API server"),
-        [_cells(found, arm, load) for arm in found["arms"] for load in design["concurrencies"]],
+        [_figures(at) for at in arms_at_loads(found)],
     )
     yield table(
         ("what", "arms", "requests", "median ratio", "95 % interval", "pairs"),
-        [_ratio(one) for one in found["ratios"] if one["metric"] in _RATIOS],
+        [(_RATIOS[one["metric"]], *ratio_row(one)) for one in found["ratios"] if one["metric"] in _RATIOS],
     )
 
 
-def _cells(found: Json, arm: str, load: int) -> tuple[str, ...]:
-    cells = [one for one in found["cells"] if (one["arm"], one["concurrency"]) == (arm, load)]
+def _figures(at: ArmAtLoad) -> tuple[str, ...]:
     return (
-        arm,
-        str(load),
-        _median(cells, "output_tokens_per_second", 0),
-        _median(cells, "mean_tpot_ms", 2),
-        _median(cells, "median_ttft_ms", 0),
-        _full_share(cells),
-        _median(cells, "api_server_cores", 2),
+        at.arm,
+        str(at.concurrency),
+        _word(at.median_of("output_tokens_per_second"), ",.0f"),
+        _word(at.median_of("mean_tpot_ms"), ",.2f"),
+        _word(at.median_of("median_ttft_ms"), ",.0f"),
+        _word(at.full_share(), ".0%"),
+        _word(at.median_of("api_server_cores"), ".2f"),
     )
 
 
-def _median(cells: list[Json], name: str, digits: int) -> str:
-    values = [cell[name] for cell in cells if cell[name] is not None]
-    return f"{median(values):,.{digits}f}" if values else "not measured"
-
-
-def _full_share(cells: list[Json]) -> str:
-    ran = [(mode, counts["unpadded_tokens"]) for cell in cells for mode, counts in (cell["steps"] or {}).items()]
-    every = sum(tokens for _, tokens in ran)
-    return f"{sum(tokens for mode, tokens in ran if mode == 'FULL') / every:.0%}" if every else "not measured"
-
-
-def _ratio(one: Json) -> tuple[str, ...]:
-    interval = "" if one["low_95"] is None else f"{one['low_95']:.3f} to {one['high_95']:.3f}"
-    return (
-        _RATIOS[one["metric"]],
-        f"{one['arm']} / {one['over']}",
-        str(one["concurrency"]),
-        f"{one['median']:.3f}",
-        interval,
-        str(len(one["ratios"])),
-    )
+def _word(figure: float | None, form: str) -> str:
+    return "not measured" if figure is None else f"{figure:{form}}"
 
 
 def _launches(path: Path) -> Iterator[tuple[str, ...]]:

@@ -14,6 +14,8 @@ from servespec.runtime.bench.bench_rules import RESULTS_FOREIGN
 from servespec.runtime.bench.design import Cell
 from servespec.runtime.bench.ratios import paired_ratios
 from servespec.runtime.bench.servers import Server
+from servespec.runtime.machine_paths import without_machine_paths
+from servespec.runtime.private_file import write_whole
 
 BENCH_FORMAT: Final = 1
 
@@ -140,9 +142,7 @@ class Results:
         }
 
     def write(self) -> None:
-        part = self.path.with_name(self.path.name + ".part")
-        part.write_text(json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-        part.rename(self.path)
+        write_whole(self.path, json.dumps(self.document(), indent=1, ensure_ascii=False) + "\n")
 
 
 def _key(cell: Cell) -> tuple[int, str, int]:
@@ -180,7 +180,7 @@ def cell_json(cell: Cell, prompts: int, result: Mapping[str, Any], seen: Mapping
         "concurrency": cell.concurrency,
         "prompts": prompts,
         "completed": result["completed"],
-        "first_error": result.get("first_error"),
+        "first_error": without_machine_paths(result.get("first_error")),
         **{ours: _rounded(result.get(theirs)) for theirs, ours in _CELL_NUMBERS.items()},
         **seen,
     }

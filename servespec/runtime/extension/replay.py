@@ -1,39 +1,30 @@
-"""Every captured graph against eager, in a worker, before the server is ready; the result as a file of its own.
+"""Every captured graph against eager, in a worker, before the server is ready."""
 
-The file is written after each batch, because a fault on the device ends the process.
-Source: vllm/v1/worker/gpu_worker.py: Worker.compile_or_warm_up_model.
-"""
-
-import json
 import os
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
+from servespec.runtime.extension.batch_results import (
+    BatchResults,
+    Note,
+    Write,
+    each_batch,
+    measure_after_warm_up,
+    run_batches,
+)
 from servespec.runtime.extension.captured_shapes import CapturedShape, captured_shapes
 from servespec.runtime.extension.replay_batches import batches_for
 from servespec.runtime.extension.replay_comparison import compare
 from servespec.runtime.extension.replay_eager import graph_switch
 from servespec.runtime.extension.replay_steps import Continuations, ReplayEngine, Run, StepRecord
-from servespec.runtime.extension.report import managers_of_runner, own_path
-from servespec.runtime.extension.step_batches import Batch
-from servespec.runtime.extension.step_engine import (
-    FAULTS,
-    after_warm_up,
-    batch_json,
-    limits_of,
-    quiet,
-    reason_against,
-    told,
-)
+from servespec.runtime.extension.report import managers_of_runner
+from servespec.runtime.extension.step_batches import Batch, Limits
+from servespec.runtime.extension.step_engine import FAULTS, Json, told
 from servespec.runtime.extension.step_requests import TooFewBlocksError
-from servespec.runtime.private_file import write_private
 
 VERIFY_VARIABLE: Final = "SERVESPEC_VERIFY"
 """Set to 1 it makes each worker replay its graphs once they are captured."""
-
-Json = dict[str, Any]
 
 
 def verified_name(data_parallel_rank: int, rank: int) -> str:
@@ -42,65 +33,40 @@ def verified_name(data_parallel_rank: int, rank: int) -> str:
 
 def replay_after_warm_up(worker: Any, sha256: str) -> None:
     """Makes the worker's warm-up end with a replay, where the variables ask for one."""
-    path = own_path(worker, verified_name)
-    if os.environ.get(VERIFY_VARIABLE) != "1" or path is None:
-        return
-    result = Result(sha256=sha256)
-    after_warm_up(worker, lambda: replay(worker, result, lambda one: write_private(path, json.dumps(one.to_json()))))
+    if os.environ.get(VERIFY_VARIABLE) == "1":
+        measure_after_warm_up(worker, verified_name, Result(sha256=sha256), replay)
 
 
 @dataclass(slots=True, kw_only=True)
-class Result:
-    """What is known so far; it grows batch by batch."""
+class Result(BatchResults):
+    """Beside the batches: every captured graph, and how speculation fared in them."""
 
-    sha256: str
-    seconds: float = 0.0
-    complete: bool = False
+    FINDS = "steps"
+
     shapes: tuple[CapturedShape, ...] = ()
-    batches: list[Json] = field(default_factory=list)
     speculation: Json = field(default_factory=dict)
-    refused: str | None = None
 
     def to_json(self) -> Json:
-        return {
-            "format": 1,
-            "sha256": self.sha256,
-            "complete": self.complete,
-            "seconds": round(self.seconds, 1),
-            "refused": self.refused,
-            "shapes": [list(shape) for shape in self.shapes],
-            "speculation": self.speculation,
-            "batches": self.batches,
-        }
+        own = {"shapes": [list(shape) for shape in self.shapes], "speculation": self.speculation}
+        return {**BatchResults.to_json(self), **own}
 
 
-def replay(worker: Any, result: Result, write: Callable[[Result], None]) -> None:
+def replay(worker: Any, result: Result, write: Write[Result]) -> None:
     """Runs every batch with graphs and twice eagerly; ``result`` is written after each.
 
     Raises what the engine raised where it cannot go on after a fault.
     """
-    import torch
-
-    runner, began = worker.model_runner, time.perf_counter()
+    runner = worker.model_runner
     result.shapes = captured_shapes(managers_of_runner(runner))
-    result.refused = reason_against(runner)
-    write(result)
-    if result.refused is not None:
-        return
-    limits = limits_of(runner)
-    batches = batches_for(result.shapes, limits)
-    with torch.inference_mode(), quiet(runner), graph_switch(runner) as switch:
-        engine = ReplayEngine(worker, limits, switch)
-        said = _continuations(engine, batches, result)
-        for batch in batches:
-            if result.batches and result.batches[-1]["error"] is not None:
-                # Written before, because it raises where the device is lost.
-                engine.abandon()
-            result.batches.append(_replayed(engine, batch, said, result))
-            result.seconds = time.perf_counter() - began
-            write(result)
-    result.complete = True
-    write(result)
+
+    def run(limits: Limits, note: Note) -> None:
+        batches = batches_for(result.shapes, limits)
+        with graph_switch(runner) as switch:
+            engine = ReplayEngine(worker, limits, switch)
+            said = _continuations(engine, batches, result)
+            each_batch(engine, batches, result, note, lambda batch: _replayed(engine, batch, said, result))
+
+    run_batches(worker, result, write, run)
 
 
 def _continuations(engine: ReplayEngine, batches: Sequence[Batch], result: Result) -> Continuations:
@@ -119,30 +85,18 @@ def _continuations(engine: ReplayEngine, batches: Sequence[Batch], result: Resul
         except TooFewBlocksError:
             continue
         except FAULTS as fault:
-            result.batches.append({**_batch_json(Batch(decodes=(1,) * count)), "error": told(fault)})
+            result.add(Batch(decodes=(1,) * count), {"error": told(fault)})
             return {}
     return {}
 
 
 def _replayed(engine: ReplayEngine, batch: Batch, said: Continuations, result: Result) -> Json:
-    document = _batch_json(batch)
-    try:
-        graphs = engine.run(batch, said)
-        eager = engine.run(batch, said, graphs)
-        again = engine.run(batch, said, graphs)
-        document["steps"] = [
-            _step_json(*of_step) for of_step in zip(graphs.steps, eager.steps, again.steps, strict=True)
-        ]
-        _count_speculation(graphs, said, result.speculation)
-    except TooFewBlocksError as refusal:
-        document["because"] = str(refusal)
-    except FAULTS as fault:
-        document["error"] = told(fault)
-    return document
-
-
-def _batch_json(batch: Batch) -> Json:
-    return {**batch_json(batch), "steps": []}
+    graphs = engine.run(batch, said)
+    eager = engine.run(batch, said, graphs)
+    again = engine.run(batch, said, graphs)
+    steps = [_step_json(*of_step) for of_step in zip(graphs.steps, eager.steps, again.steps, strict=True)]
+    _count_speculation(graphs, said, result.speculation)
+    return {"steps": steps}
 
 
 def _step_json(graphs: StepRecord, eager: StepRecord, again: StepRecord) -> Json:
