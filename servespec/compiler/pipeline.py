@@ -30,7 +30,7 @@ from servespec.compiler.lower import Launch, Lowered, Lowering, legacy_token_lis
 from servespec.compiler.memory.graph_pools import GraphRemedy, engine_estimate, graph_lines
 from servespec.compiler.memory.ledger import ledger_of
 from servespec.compiler.memory.line import MemoryLine
-from servespec.compiler.plan import GraphPlan, Inputs, Plan
+from servespec.compiler.plan import GraphPlan, Inputs, Plan, StockPlan
 from servespec.compiler.remedies import handed_remedies, remedies_with_effect
 from servespec.compiler.resolve.graph_request import model_ceiling
 from servespec.compiler.resolve.model_runner import ModelRunner
@@ -141,10 +141,14 @@ def _engine_shapes(frame: GraphFrame, sizes: TokenList) -> tuple[Shape, ...]:
     return shapes_of(stock_sizes(managers_of(frame), sizes, frame.max_num_seqs), frame.max_num_seqs)
 
 
-def _stock_plan(resolution: Resolution) -> GraphPlan:
+def _stock_plan(resolution: Resolution) -> StockPlan:
     """The unmodified engine on the same spec without the five fields."""
     bare = _without_new_fields(resolution)
-    return _graph_plan(bare, bare.frame, _engine_shapes(bare.frame, _stock_list(bare)), Lowering.NONE)
+    shapes = _engine_shapes(bare.frame, _stock_list(bare))
+    return StockPlan(
+        graphs=_graph_plan(bare, bare.frame, shapes, Lowering.NONE),
+        ledger=ledger_of(bare, *_graph_memory(bare, shapes, shapes, Lowering.NONE)),
+    )
 
 
 def _without_new_fields(resolution: Resolution) -> Resolution:
