@@ -241,5 +241,13 @@ P131 = Rule(
     "ledger, by the middle of its error bars, stays within it. What is better than what is in Memory, The best graphs "
     "within a bound. The message says what was given up and the help what to write to make the choice explicit.",
 )  # fmt: skip
+P132 = Rule(
+    "P132", "may-run-out-under-load", Severity.WARNING, "the engine starts and may run out of memory under load",
+    "A sparse indexer scores every compressed position of the context for each row of a step. FULL graphs hold those "
+    "logits; every other step, such as one with a prefill in it, allocates them anew, and the engine's budget knows "
+    "of a tensor of fixed size alone. They come out of what the budget leaves of the device and of what the engine "
+    "sets aside for graphs beyond what those take. A lower decode budget makes the second smaller: it can raise this "
+    "risk.", "vllm/model_executor/layers/sparse_attn_indexer.py: sparse_attn_indexer",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

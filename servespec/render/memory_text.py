@@ -18,6 +18,7 @@ _ROWS = (
     ("peak of a step", None, "activations"),
     ("context, buffers", None, "other"),
     ("CUDA graphs", None, "graphs"),
+    ("indexer, wide step", None, "runtime"),
 )
 
 
@@ -30,7 +31,7 @@ def memory_text(memory: Json | None, *, details: bool = False) -> str:
     rows = [*_parts(memory), *_estimate(totals), *_cache(totals)]
     if details:
         rows += [_line(line) for line in memory["lines"]]
-    return "\n".join([heading, aligned(rows), *_held(totals), *_reasons(memory), f"  {_VERDICTS[memory['fits']]}"])
+    return "\n".join([heading, aligned(rows), *_held(totals), *_reasons(memory), f"  {_verdict(memory)}"])
 
 
 def against_stock_text(memory: Json | None, stock: Json | None) -> str:
@@ -109,6 +110,11 @@ def _held(totals: Json) -> Iterator[str]:
         yield f"  {totals['kv_cache_tokens']:,} tokens of KV cache, {requests} at a time"
 
 
+def _verdict(memory: Json) -> str:
+    is_under_load = memory["fits"] == "marginal" != memory["fits_at_start"]
+    return "it starts, and may run out under load" if is_under_load else _VERDICTS[memory["fits"]]
+
+
 _VERDICTS = {
     "yes": "it fits",
     "marginal": "it fits only within the error bars",
@@ -120,5 +126,5 @@ _COMPARED: tuple[tuple[str, Callable[[Json], str]], ...] = (
     ("KV cache, GiB", _total("kv_cache_bytes", _gib)),
     ("KV cache, tokens", _total("kv_cache_tokens", "{:,}".format)),
     ("requests of the longest context", _total("max_concurrency", "{:g}".format)),
-    ("verdict", lambda memory: _VERDICTS[memory["fits"]]),
+    ("verdict", _verdict),
 )

@@ -9,6 +9,7 @@ from servespec.compiler.checks.subject import Check, Findable, bound_place
 from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.ledger import Amount, Fit, Ledger
 from servespec.compiler.memory.line import Part
+from servespec.compiler.memory.unbudgeted import widest_decode_tokens
 from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.resolve.graph_request import written_fields
 from servespec.diagnostics import Diagnostic, Place
@@ -21,10 +22,14 @@ def _fits(subject: Findable) -> Iterator[Diagnostic]:
     ledger = subject.ledger
     if ledger is None or ledger.fits in (Fit.YES, Fit.UNKNOWN):
         return
-    rule = rules.P126 if ledger.fits is Fit.NO else rules.P127
     changes = fitting_changes(subject.resolution, ledger)
     help_text = f"write {', or '.join(changes)}" if changes else "use devices with more memory"
-    yield rule.at(_place(subject, ledger), _message(subject, ledger), help_text)
+    if ledger.fits is Fit.NO:
+        yield rules.P126.at(_place(subject, ledger), _message(subject, ledger), help_text)
+    elif ledger.fits_at_start is Fit.MARGINAL:
+        yield rules.P127.at(_place(subject, ledger), _message(subject, ledger), help_text)
+    else:
+        yield rules.P132.at(_place(subject, ledger), _runtime_message(subject, ledger), help_text)
 
 
 def _place(subject: Findable, ledger: Ledger) -> Place:
@@ -55,6 +60,19 @@ def _message(subject: Findable, ledger: Ledger) -> str:
         return f"weights, a step and the engine {words} {taken} of a budget of {budget}, which leaves nothing for KV"
     words = "leaves at most" if is_certain else "may leave only"
     return f"the budget of {budget} {words} {size_words(left)} for KV: {needs}"
+
+
+def _runtime_message(subject: Findable, ledger: Ledger) -> str:
+    """By the middle of the error bars where the step is too large there already, else by their high ends."""
+    runtime, whole = ledger.of(Part.RUNTIME), ledger.whole
+    runs_out = whole.size > ledger.device_bytes
+    step, others = (runtime.size, whole.size) if runs_out else (runtime.high, whole.high)
+    words = "does not fit" if runs_out else "may not fit"
+    return (
+        f"a decode step of {widest_decode_tokens(subject.resolution)} tokens takes {size_words(step)} for the sparse "
+        f"indexer's logits, which {words} beside {size_words(others - step)} of the {size_words(ledger.device_bytes)} "
+        f"of `{subject.resolution.device.name}`"
+    )
 
 
 def _needs(ledger: Ledger) -> str:

@@ -17,7 +17,7 @@ _PINNED_STEP_BYTES = 1 << 20
 
 def fitting_changes(resolution: Resolution, ledger: Ledger) -> tuple[str, ...]:
     """Changes that each make it fit at the high ends of the error bars too, as the fields to write."""
-    found = _pinned(ledger) if ledger.pinned_bytes is not None else _utilization(ledger)
+    found = _pinned(ledger) if ledger.pinned_bytes is not None else (*_utilization(ledger), *_less_utilization(ledger))
     return (*found, *_length(ledger), *_tensor_parallel(resolution, ledger))
 
 
@@ -40,6 +40,15 @@ def _utilization(ledger: Ledger) -> Iterator[str]:
     share = ceil(100 * needed / ledger.device_bytes) / 100
     wider = replace(ledger, budget_bytes=Bytes(ceil(ledger.device_bytes * share)))
     if ledger.budget_bytes < needed and share <= _HIGHEST_SHARE and _is_safe(wider):
+        yield f"`memory.gpu_memory_utilization: {share}`"
+
+
+def _less_utilization(ledger: Ledger) -> Iterator[str]:
+    """The largest share that leaves room for what the budget does not hold; the KV cache gives it."""
+    excess = ledger.whole.high - ledger.device_bytes
+    share = (100 * (ledger.budget_bytes - excess) // ledger.device_bytes) / 100
+    narrower = replace(ledger, budget_bytes=Bytes(ceil(ledger.device_bytes * share)))
+    if excess > 0 and _is_safe(narrower):
         yield f"`memory.gpu_memory_utilization: {share}`"
 
 
