@@ -28,9 +28,11 @@ from servespec.compiler.graphs.shape import Runner, Shape
 from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Launch, Lowered, Lowering, lower
+from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.graph_pools import engine_estimate, graph_lines
-from servespec.compiler.memory.ledger import ledger_of
+from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of
 from servespec.compiler.memory.line import MemoryLine
+from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.plan import GraphPlan, Inputs, Plan, StockPlan
 from servespec.compiler.remedies import graph_remedies, handed_remedies, remedies_with_effect
 from servespec.compiler.resolve.graph_request import model_ceiling, written_fields
@@ -81,30 +83,60 @@ def _about_the_spec(findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
     return (finding for finding in findings if finding.severity is Severity.ERROR or not finding.code.startswith("P"))
 
 
-def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnostic, ...]) -> Plan:
-    frame = resolved.frame
-    limits = capture_findings(request.spec, request.source, frame.max_num_seqs, frame.max_num_batched_tokens)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Captured:
+    """What a resolution captures, with the fields that a bound on graph memory chose, and its ledger."""
+
+    resolution: Resolution
+    choice: GraphChoice | None
+    stock_list: TokenList
+    asked: tuple[Shape, ...]
+    lowering: Lowering
+    token_list: tuple[Tokens, ...] | None
+    shapes: tuple[Shape, ...]
+    ledger: Ledger | None
+
+
+def _captured_of(resolved: Resolution) -> _Captured:
     stock_list = stock_list_of(resolved)
     choice = graph_choice(resolved, resolved.fields, stock_list)
     resolution = resolved if choice is None else with_choice(resolved, choice)
-    asked = split_shapes(frame, resolution.fields, resolution.defaults, stock_list)
+    asked = split_shapes(resolution.frame, resolution.fields, resolution.defaults, stock_list)
     lowering, token_list = choose_lowering(resolution, asked, stock_list)
-    graphs = _graph_plan(resolution, frame, captured(resolution, lowering, asked, token_list), lowering)
-    ledger = ledger_of(resolution, *_graph_memory(resolution, asked, graphs.shapes, lowering))
+    shapes = captured(resolution, lowering, asked, token_list)
+    return _Captured(
+        resolution=resolution,
+        choice=choice,
+        stock_list=stock_list,
+        asked=asked,
+        lowering=lowering,
+        token_list=token_list,
+        shapes=shapes,
+        ledger=ledger_of(resolution, *_graph_memory(resolution, asked, shapes, lowering)),
+    )
+
+
+def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnostic, ...]) -> Plan:
+    frame = resolved.frame
+    limits = capture_findings(request.spec, request.source, frame.max_num_seqs, frame.max_num_batched_tokens)
+    made = _captured_of(resolved)
+    resolution, asked, lowering, ledger = made.resolution, made.asked, made.lowering, made.ledger
+    graphs = _graph_plan(resolution, frame, made.shapes, lowering)
     findable = Findable(
         resolution=resolution,
         lowering=lowering,
         shapes=graphs.shapes,
         asked=asked,
         coverage=graphs.coverage,
-        stock_list=stock_list,
-        token_list=_resolved_list(resolution, token_list),
+        stock_list=made.stock_list,
+        token_list=_resolved_list(resolution, made.token_list),
         engines_list=_engines_list(resolution).sizes,
         ledger=ledger,
-        choice=choice,
-        alternative=alternative_choice(resolved, stock_list, choice, ledger),
+        choice=made.choice,
+        alternative=alternative_choice(resolved, made.stock_list, made.choice, ledger),
+        fitting_changes=_fitting_changes(request, resolved, ledger),
     )
-    lowered = lower(_launch(resolution, asked, lowering), lowering, token_list)
+    lowered = lower(_launch(resolution, asked, lowering), lowering, made.token_list)
     return Plan(
         servespec_version=__version__,
         resolution=resolution,
@@ -174,6 +206,12 @@ def _capture_seconds(shapes: tuple[Shape, ...]) -> float:
 
 
 # Memory
+
+
+def _fitting_changes(request: CompileRequest, resolved: Resolution, ledger: Ledger | None) -> tuple[str, ...]:
+    if ledger is None or ledger.fits in (Fit.YES, Fit.UNKNOWN):
+        return ()
+    return fitting_changes(resolved, ledger, lambda spec: _captured_of(resolve(replace(request, spec=spec))).ledger)
 
 
 def _graph_memory(

@@ -6,7 +6,6 @@ from typing import Any
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable, bound_place
-from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.ledger import Amount, Fit, Ledger
 from servespec.compiler.memory.line import Part
 from servespec.compiler.memory.unbudgeted import widest_decode_tokens
@@ -22,7 +21,7 @@ def _fits(subject: Findable) -> Iterator[Diagnostic]:
     ledger = subject.ledger
     if ledger is None or ledger.fits in (Fit.YES, Fit.UNKNOWN):
         return
-    changes = fitting_changes(subject.resolution, ledger)
+    changes = subject.fitting_changes
     help_text = f"write {', or '.join(changes)}" if changes else "use devices with more memory"
     if ledger.fits is Fit.NO:
         yield rules.P126.at(_place(subject, ledger), _message(subject, ledger), help_text)

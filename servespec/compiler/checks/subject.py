@@ -24,7 +24,8 @@ class Findable:
     ``stock_list`` is the engine's list for the spec as written, ``token_list`` the one it resolves under the lowering
     and ``engines_list`` its own, where nothing about sizes is written; all are empty where nothing is captured.
     ``ledger`` is None on a CPU.  ``choice`` is what a bound on graph memory made of fields that the spec leaves open,
-    and ``alternative`` what it would make of all of them where those that are written exceed it.
+    and ``alternative`` what it would make of all of them where those that are written exceed it; ``fitting_changes``
+    are those that make a plan fit which does not, or not for certain.
     """
 
     resolution: Resolution
@@ -38,6 +39,7 @@ class Findable:
     ledger: Ledger | None
     choice: GraphChoice | None
     alternative: GraphChoice | None
+    fitting_changes: tuple[str, ...]
 
     @property
     def frame(self) -> GraphFrame:

@@ -218,8 +218,3 @@ def basis_of(ledger: Ledger) -> Basis:
     if ledger.pinned_bytes is not None:
         return Basis.EXACT if not ledger.kv_share else Basis.ESTIMATE
     return max((line.basis for line in ledger.lines), default=Basis.ESTIMATE)
-
-
-def with_spec(resolution: Resolution, spec: ServingSpec) -> Resolution:
-    """The same resolution for a spec that differs in what only the ledger reads."""
-    return replace(resolution, request=replace(resolution.request, spec=spec))
