@@ -251,7 +251,7 @@ def subject_of(launch: Launch) -> Subject:
     plan = plan_of(launch)
     if launch.stock:
         assert plan.stock is not None
-        return plan.resolution, plan.stock.shapes, Lowering.NONE
+        return plan.resolution, plan.stock.graphs.shapes, Lowering.NONE
     return plan.resolution, plan.graphs.shapes, Lowering.LEGACY
 
 

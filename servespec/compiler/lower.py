@@ -60,7 +60,8 @@ class Launch:
     """What lowering needs of a resolution; every value is final.
 
     ``program`` are the words up to the model's; ``pinned_backend`` is the attention backend that the plan assumed,
-    None where the model hard-wires one. ``hand_off`` is what the extension's workers are handed, None for another
+    None where the model hard-wires one. ``capture_fields`` are the new fields in force, as a spec writes them;
+    ``hand_off`` is what the extension's workers are handed, None for another
     lowering, and ``remedies`` are those in force.
     """
 
@@ -75,6 +76,7 @@ class Launch:
     num_speculative_tokens: int | None
     method: str | None
     pinned_backend: str | None
+    capture_fields: Mapping[str, Any]
     hand_off: Mapping[str, Any] | None
     remedies: tuple[Remedy, ...]
 
@@ -242,27 +244,13 @@ def _compilation(launch: Launch, lowering: Lowering, token_list: tuple[Tokens, .
     return config
 
 
-_NATIVE_FIELDS = (
-    "max_prefill_cudagraph_capture_tokens",
-    "prefill_cudagraph_capture_token_sizes",
-    "max_decode_cudagraph_capture_requests",
-    "decode_cudagraph_capture_request_sizes",
-    "max_decode_cudagraph_capture_tokens",
-)
-
-
 def _native_fields(launch: Launch) -> dict[str, Any]:
-    """The five fields as written; an engine that has them resolves them itself.
+    """The five fields as set; an engine that has them resolves them itself.
 
     `unlimited` has no word of the engine's, whose null means its default: it becomes the tokens of the widest decode.
     """
-    section = launch.spec.compilation
-    values = {name: getattr(section, name) for name in _NATIVE_FIELDS}
-    if section.max_decode_cudagraph_capture_tokens == "unlimited":
-        values["max_decode_cudagraph_capture_tokens"] = launch.max_num_seqs * (1 + (launch.num_speculative_tokens or 0))
-    return {
-        name: list(value) if isinstance(value, tuple) else value for name, value in values.items() if value is not None
-    }
+    widest_tokens = launch.max_num_seqs * (1 + (launch.num_speculative_tokens or 0))
+    return {name: widest_tokens if value == "unlimited" else value for name, value in launch.capture_fields.items()}
 
 
 def _environment(launch: Launch) -> Iterator[tuple[str, str]]:

@@ -12,27 +12,30 @@ from typing import Any
 
 from servespec import __version__
 from servespec.compiler import plan_rules
+from servespec.compiler.captured import captured, choose_lowering, engine_shapes, stock_list_of
 from servespec.compiler.checks import Findable, findings_of
-from servespec.compiler.extension import can_take_extension, extension_obstacles
+from servespec.compiler.extension import extension_obstacles
 from servespec.compiler.facts.command_lines import LONGEST_ARGUMENT
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import Device, is_cpu
 from servespec.compiler.facts.graph_sizes import FULL_CAPTURE_SECONDS, PIECEWISE_CAPTURE_SECONDS
+from servespec.compiler.graph_choice import alternative_choice, graph_choice, with_choice
 from servespec.compiler.graphs.coverage import DispatcherOf, coverage_of
 from servespec.compiler.graphs.dispatch import engine_dispatcher, split_dispatcher
 from servespec.compiler.graphs.hand_off import Remedy, hand_off
-from servespec.compiler.graphs.inventory import shapes_of
-from servespec.compiler.graphs.managers import GraphFrame, managers_of
-from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens
+from servespec.compiler.graphs.managers import GraphFrame
+from servespec.compiler.graphs.shape import Runner, Shape
 from servespec.compiler.graphs.split import split_shapes
-from servespec.compiler.graphs.stock import TokenList, stock_sizes, stock_token_list
-from servespec.compiler.lower import Launch, Lowered, Lowering, legacy_token_list, lower
-from servespec.compiler.memory.graph_pools import GraphRemedy, engine_estimate, graph_lines
-from servespec.compiler.memory.ledger import ledger_of
+from servespec.compiler.graphs.stock import TokenList
+from servespec.compiler.lower import Launch, Lowered, Lowering, lower
+from servespec.compiler.memory.fitting_changes import fitting_changes
+from servespec.compiler.memory.graph_pools import engine_estimate, graph_lines
+from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of
 from servespec.compiler.memory.line import MemoryLine
-from servespec.compiler.plan import GraphPlan, Inputs, Plan
-from servespec.compiler.remedies import handed_remedies, remedies_with_effect
-from servespec.compiler.resolve.graph_request import model_ceiling
+from servespec.compiler.memory.within_bound import GraphChoice
+from servespec.compiler.plan import GraphPlan, Inputs, Plan, StockPlan
+from servespec.compiler.remedies import graph_remedies, handed_remedies, remedies_with_effect
+from servespec.compiler.resolve.graph_request import model_ceiling, written_fields
 from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.request import ResolveRequest
 from servespec.compiler.resolve.resolution import Resolution, resolve
@@ -80,26 +83,60 @@ def _about_the_spec(findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
     return (finding for finding in findings if finding.severity is Severity.ERROR or not finding.code.startswith("P"))
 
 
-def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagnostic, ...]) -> Plan:
-    frame = resolution.frame
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Captured:
+    """What a resolution captures, with the fields that a bound on graph memory chose, and its ledger."""
+
+    resolution: Resolution
+    choice: GraphChoice | None
+    stock_list: TokenList
+    asked: tuple[Shape, ...]
+    lowering: Lowering
+    token_list: tuple[Tokens, ...] | None
+    shapes: tuple[Shape, ...]
+    ledger: Ledger | None
+
+
+def _captured_of(resolved: Resolution) -> _Captured:
+    stock_list = stock_list_of(resolved)
+    choice = graph_choice(resolved, resolved.fields, stock_list)
+    resolution = resolved if choice is None else with_choice(resolved, choice)
+    asked = split_shapes(resolution.frame, resolution.fields, resolution.defaults, stock_list)
+    lowering, token_list = choose_lowering(resolution, asked, stock_list)
+    shapes = captured(resolution, lowering, asked, token_list)
+    return _Captured(
+        resolution=resolution,
+        choice=choice,
+        stock_list=stock_list,
+        asked=asked,
+        lowering=lowering,
+        token_list=token_list,
+        shapes=shapes,
+        ledger=ledger_of(resolution, *_graph_memory(resolution, asked, shapes, lowering)),
+    )
+
+
+def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnostic, ...]) -> Plan:
+    frame = resolved.frame
     limits = capture_findings(request.spec, request.source, frame.max_num_seqs, frame.max_num_batched_tokens)
-    stock_list = _stock_list(resolution)
-    asked = split_shapes(frame, resolution.fields, resolution.defaults, stock_list)
-    lowering, token_list = _lowering(resolution, asked, stock_list)
-    graphs = _graph_plan(resolution, frame, _captured(resolution, lowering, asked, token_list), lowering)
-    ledger = ledger_of(resolution, *_graph_memory(resolution, asked, graphs.shapes, lowering))
+    made = _captured_of(resolved)
+    resolution, asked, lowering, ledger = made.resolution, made.asked, made.lowering, made.ledger
+    graphs = _graph_plan(resolution, frame, made.shapes, lowering)
     findable = Findable(
         resolution=resolution,
         lowering=lowering,
         shapes=graphs.shapes,
         asked=asked,
         coverage=graphs.coverage,
-        stock_list=stock_list,
-        token_list=_resolved_list(resolution, token_list),
+        stock_list=made.stock_list,
+        token_list=_resolved_list(resolution, made.token_list),
         engines_list=_engines_list(resolution).sizes,
         ledger=ledger,
+        choice=made.choice,
+        alternative=alternative_choice(resolved, made.stock_list, made.choice, ledger),
+        fitting_changes=_fitting_changes(request, resolved, ledger),
     )
-    lowered = lower(_launch(resolution, asked, lowering), lowering, token_list)
+    lowered = lower(_launch(resolution, asked, lowering), lowering, made.token_list)
     return Plan(
         servespec_version=__version__,
         resolution=resolution,
@@ -117,34 +154,26 @@ def _planned(request: CompileRequest, resolution: Resolution, early: tuple[Diagn
 # Graphs
 
 
-def _stock_list(resolution: Resolution) -> TokenList:
-    """The engine's list for the spec as written; empty where the mode captures nothing."""
-    if resolution.frame.mode is CudaGraphMode.NONE:
-        return TokenList(())
-    return stock_token_list(resolution.token_list)
-
-
 def _engines_list(resolution: Resolution) -> TokenList:
     """The engine's list where the spec says nothing about sizes."""
     unsized = replace(resolution.token_list, sizes=None, max_size=model_ceiling(resolution.request))
-    return _stock_list(replace(resolution, token_list=unsized))
+    return stock_list_of(replace(resolution, token_list=unsized))
 
 
 def _resolved_list(resolution: Resolution, token_list: tuple[Tokens, ...] | None) -> tuple[Tokens, ...]:
     """What the engine makes of the list that it is passed, and of the spec where it is passed none."""
     passed = resolution.token_list if token_list is None else replace(resolution.token_list, sizes=token_list)
-    return _stock_list(replace(resolution, token_list=passed)).sizes
+    return stock_list_of(replace(resolution, token_list=passed)).sizes
 
 
-def _engine_shapes(frame: GraphFrame, sizes: TokenList) -> tuple[Shape, ...]:
-    """What the engine makes of one list."""
-    return shapes_of(stock_sizes(managers_of(frame), sizes, frame.max_num_seqs), frame.max_num_seqs)
-
-
-def _stock_plan(resolution: Resolution) -> GraphPlan:
+def _stock_plan(resolution: Resolution) -> StockPlan:
     """The unmodified engine on the same spec without the five fields."""
     bare = _without_new_fields(resolution)
-    return _graph_plan(bare, bare.frame, _engine_shapes(bare.frame, _stock_list(bare)), Lowering.NONE)
+    shapes = engine_shapes(bare.frame, stock_list_of(bare))
+    return StockPlan(
+        graphs=_graph_plan(bare, bare.frame, shapes, Lowering.NONE),
+        ledger=ledger_of(bare, *_graph_memory(bare, shapes, shapes, Lowering.NONE)),
+    )
 
 
 def _without_new_fields(resolution: Resolution) -> Resolution:
@@ -179,87 +208,23 @@ def _capture_seconds(shapes: tuple[Shape, ...]) -> float:
 # Memory
 
 
+def _fitting_changes(request: CompileRequest, resolved: Resolution, ledger: Ledger | None) -> tuple[str, ...]:
+    if ledger is None or ledger.fits in (Fit.YES, Fit.UNKNOWN):
+        return ()
+    return fitting_changes(resolved, ledger, lambda spec: _captured_of(resolve(replace(request, spec=spec))).ledger)
+
+
 def _graph_memory(
     resolution: Resolution, asked: tuple[Shape, ...], shapes: tuple[Shape, ...], lowering: Lowering
 ) -> tuple[tuple[MemoryLine, ...], MemoryLine | None]:
     """What the graphs take, and the engine's own estimate of them; nothing on V1, which pools otherwise."""
     if resolution.runner is ModelRunner.V1:
         return (), None
-    in_force = remedies_with_effect(resolution, asked) if lowering is Lowering.EXTENSION else ()
-    remedies = frozenset(one for one in GraphRemedy if str(one) in in_force)
-    lines = graph_lines(resolution, shapes, lowering, remedies)
+    lines = graph_lines(resolution, shapes, lowering, graph_remedies(resolution, asked, lowering))
     return lines, engine_estimate(resolution, shapes, lines, lowering)
 
 
 # Lowering
-
-
-def _lowering(
-    resolution: Resolution, asked: tuple[Shape, ...], stock_list: TokenList
-) -> tuple[Lowering, tuple[Tokens, ...] | None]:
-    """How the plan reaches the engine, and the list that goes with it."""
-    lowering = _chosen_lowering(resolution, asked, stock_list)
-    if lowering in (Lowering.NATIVE, Lowering.NONE):
-        return lowering, resolution.fields.legacy_sizes_tokens
-    if lowering is Lowering.LEGACY and resolution.fields.legacy:
-        return lowering, resolution.fields.legacy_sizes_tokens
-    if lowering is Lowering.EXTENSION:
-        return lowering, union_tokens(asked)
-    return lowering, _list_for(resolution, asked)
-
-
-def _list_for(resolution: Resolution, asked: tuple[Shape, ...]) -> tuple[Tokens, ...]:
-    frame = resolution.frame
-    target = [shape for shape in asked if shape.runner is Runner.TARGET]
-    later = max((s.requests or 0 for s in asked if s.routine is Routine.LATER_STEPS), default=0)
-    return legacy_token_list(target, later, frame.max_num_batched_tokens)
-
-
-def _chosen_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_list: TokenList) -> Lowering:
-    named = resolution.request.spec.engine.lowering
-    if is_cpu(resolution.device) or resolution.frame.mode is CudaGraphMode.NONE:
-        return Lowering.NONE
-    if named != "auto":
-        return Lowering(named)
-    if resolution.engine.has_split_fields:
-        return Lowering.NATIVE
-    if not resolution.complete:
-        return Lowering.LEGACY if resolution.fields.legacy else Lowering.NONE
-    return _auto_lowering(resolution, asked, stock_list)
-
-
-def _auto_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_list: TokenList) -> Lowering:
-    """The extension where a remedy needs it; None where stock does the same, the list where it says the same."""
-    frame = resolution.frame
-    if remedies_with_effect(resolution, asked) and can_take_extension(resolution):
-        return Lowering.EXTENSION
-    as_written = _engine_shapes(frame, stock_list)
-    if _same(frame, as_written, asked):
-        return Lowering.LEGACY if resolution.fields.legacy else Lowering.NONE
-    one_list = TokenList(_list_for(resolution, asked))
-    if _same(frame, _engine_shapes(frame, one_list), asked):
-        return Lowering.LEGACY
-    return Lowering.EXTENSION if can_take_extension(resolution) else Lowering.LEGACY
-
-
-def _same(frame: GraphFrame, engine: tuple[Shape, ...], asked: tuple[Shape, ...]) -> bool:
-    """The same graphs, dispatched alike by the engine's rule and by ours."""
-    if set(engine) != set(asked):
-        return False
-    return coverage_of(frame, engine, engine_dispatcher) == coverage_of(frame, asked, split_dispatcher)
-
-
-def _captured(
-    resolution: Resolution,
-    lowering: Lowering,
-    asked: tuple[Shape, ...],
-    token_list: tuple[Tokens, ...] | None,
-) -> tuple[Shape, ...]:
-    if lowering in (Lowering.EXTENSION, Lowering.NATIVE):
-        return asked
-    if token_list and lowering is Lowering.LEGACY and not resolution.fields.legacy:
-        return _engine_shapes(resolution.frame, TokenList(token_list))
-    return _engine_shapes(resolution.frame, _stock_list(resolution))
 
 
 def _lowering_findings(resolution: Resolution, lowered: Lowered) -> Iterator[Diagnostic]:
@@ -309,6 +274,7 @@ def _launch(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering
         num_speculative_tokens=drafting.num_speculative_tokens.value if spec.speculative else None,
         method=drafting.method.value,
         pinned_backend=_pinned_backend(resolution),
+        capture_fields=written_fields(resolution.fields),
         hand_off=_hand_off(resolution, asked, remedies) if extends else None,
         remedies=remedies,
     )

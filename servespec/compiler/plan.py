@@ -40,6 +40,14 @@ class GraphPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StockPlan:
+    """What the unmodified engine would do with the same spec; ``ledger`` is None on a CPU."""
+
+    graphs: GraphPlan
+    ledger: Ledger | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
     """What a plan was made from, as digests; ``draft`` is None without a draft model of its own."""
 
@@ -53,14 +61,14 @@ class Inputs:
 class Plan:
     """All that is decided before launch.
 
-    ``graphs`` is what will be captured under the lowering; ``stock`` what the unmodified engine would capture for
-    the same spec without our fields, None where it was not asked for; ``ledger`` is None on a CPU.
+    ``graphs`` is what will be captured under the lowering; ``stock`` what the unmodified engine would do with the
+    same spec without our fields, None where it was not asked for; ``ledger`` is None on a CPU.
     """
 
     servespec_version: str
     resolution: Resolution
     graphs: GraphPlan
-    stock: GraphPlan | None
+    stock: StockPlan | None
     ledger: Ledger | None
     lowered: Lowered
     diagnostics: tuple[Diagnostic, ...]
@@ -76,7 +84,7 @@ class Plan:
         return self.resolution.complete and all(finding.rule is not R115 for finding in self.diagnostics)
 
     def to_json(self) -> dict[str, Any]:
-        """The JSON form, with the stock runners and coverage where they were asked for."""
+        """The JSON form, with the stock engine's runners, coverage and memory where they were asked for."""
         resolution, lowering = self.resolution, self.lowered.lowering
         frame = resolution.frame
         document = {
@@ -91,7 +99,7 @@ class Plan:
             "device": _device_json(resolution),
             "resolved": {path: _resolved_json(value) for path, value in sorted(resolution.values.items())},
             **_graphs_json(self.graphs, frame, resolution),
-            "memory": None if self.ledger is None else ledger_json(self.ledger),
+            "memory": _memory_json(self.ledger),
             "diagnostics": [d.to_json() for d in self.diagnostics],
             "inputs": {
                 "spec_sha256": self.inputs.spec_sha256,
@@ -105,7 +113,10 @@ class Plan:
         if self.lowered.remedies:
             document["remedies"] = [str(remedy) for remedy in self.lowered.remedies]
         if self.stock is not None:
-            document["stock"] = _graphs_json(self.stock, frame, resolution)
+            document["stock"] = {
+                **_graphs_json(self.stock.graphs, frame, resolution),
+                "memory": _memory_json(self.stock.ledger),
+            }
         return document
 
 
@@ -123,6 +134,10 @@ def _graphs_json(graphs: GraphPlan, frame: GraphFrame, resolution: Resolution) -
             "mixed": [_mixed_json(r) for r in graphs.coverage.mixed],
         },
     }
+
+
+def _memory_json(ledger: Ledger | None) -> dict[str, Any] | None:
+    return None if ledger is None else ledger_json(ledger)
 
 
 def _row_json(row: Row, frame: GraphFrame) -> dict[str, Any]:
@@ -364,9 +379,9 @@ PLAN_SCHEMA: dict[str, Any] = {
         "remedies": {"type": "array", "items": {"enum": [str(remedy) for remedy in Remedy]}},
         "stock": {
             "type": "object",
-            "required": list(_GRAPHS_PROPERTIES),
+            "required": [*_GRAPHS_PROPERTIES, "memory"],
             "additionalProperties": False,
-            "properties": _GRAPHS_PROPERTIES,
+            "properties": {**_GRAPHS_PROPERTIES, "memory": MEMORY_SCHEMA},
         },
     },
 }  # fmt: skip

@@ -233,12 +233,27 @@ P128 = Rule(
 )  # fmt: skip
 P129 = Rule(
     "P129", "graphs-above-budget", Severity.ERROR, "the graphs take more than the spec lets them",
-    "Even at the low ends of the error bars they take more than `memory.max_cudagraph_memory`.",
+    "Even at the low ends of the error bars they take more than `memory.max_cudagraph_memory`. Sizes that the spec "
+    "writes are held; the help names those that a search without them finds.",
 )  # fmt: skip
 P130 = Rule(
     "P130", "graphs-may-exceed-budget", Severity.WARNING, "the graphs may take more than the spec lets them",
     "At the high ends of the error bars they take more than `memory.max_cudagraph_memory`, or no formula counts them. "
     "The bound is held against the plan alone; the engine knows none.",
+)  # fmt: skip
+P131 = Rule(
+    "P131", "graphs-chosen-within-bound", Severity.NOTE, "graph sizes were chosen to stay within a bound",
+    "`memory.max_cudagraph_memory` bounds graph memory, and the spec leaves sizes open: they are the widest whose "
+    "ledger, by the middle of its error bars, stays within it. What is better than what is in Memory, The best graphs "
+    "within a bound. The message says what was given up and the help what to write to make the choice explicit.",
+)  # fmt: skip
+P132 = Rule(
+    "P132", "may-run-out-under-load", Severity.WARNING, "the engine starts and may run out of memory under load",
+    "A sparse indexer scores every compressed position of the context for each row of a step. FULL graphs hold those "
+    "logits; every other step, such as one with a prefill in it, allocates them anew, and the engine's budget knows "
+    "of a tensor of fixed size alone. They come out of what the budget leaves of the device and of what the engine "
+    "sets aside for graphs beyond what those take. A lower decode budget makes the second smaller: it can raise this "
+    "risk.", "vllm/model_executor/layers/sparse_attn_indexer.py: sparse_attn_indexer",
 )  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -11,6 +11,8 @@ from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.hand_off import Remedy, digest
 from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.graphs.shape import Runner, Shape
+from servespec.compiler.lower import Lowering
+from servespec.compiler.memory.graph_pools import GraphRemedy
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.schema.spec import ServingSpec
 
@@ -44,6 +46,11 @@ def _why_no_nested_outputs(resolution: Resolution, asked: Sequence[Shape]) -> st
     if not any(shape.runner is Runner.TARGET and shape.mode is CudaGraphMode.PIECEWISE for shape in asked):
         return "no PIECEWISE graph of the target is captured"
     return ""
+
+
+def graph_remedies(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering) -> frozenset[GraphRemedy]:
+    in_force = remedies_with_effect(resolution, asked) if lowering is Lowering.EXTENSION else ()
+    return frozenset(one for one in GraphRemedy if str(one) in in_force)
 
 
 def handed_remedies(remedies: Sequence[Remedy], spec: ServingSpec) -> Mapping[str, Any]:

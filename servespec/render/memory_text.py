@@ -1,6 +1,7 @@
-"""The memory of a plan for the terminal: a row for each part, in GiB, and under ``details`` one for each line."""
+"""The memory of a plan for the terminal: a row for each part, in GiB, and under ``details`` one for each line; beside
+the stock engine, what differs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
@@ -17,6 +18,7 @@ _ROWS = (
     ("peak of a step", None, "activations"),
     ("context, buffers", None, "other"),
     ("CUDA graphs", None, "graphs"),
+    ("indexer, wide step", None, "runtime"),
 )
 
 
@@ -29,10 +31,28 @@ def memory_text(memory: Json | None, *, details: bool = False) -> str:
     rows = [*_parts(memory), *_estimate(totals), *_cache(totals)]
     if details:
         rows += [_line(line) for line in memory["lines"]]
-    return "\n".join([heading, aligned(rows), *_held(totals), *_reasons(memory), f"  {_VERDICTS[memory['fits']]}"])
+    return "\n".join([heading, aligned(rows), *_held(totals), *_reasons(memory), f"  {_verdict(memory)}"])
 
 
-def _gib(size_bytes: int) -> str:
+def against_stock_text(memory: Json | None, stock: Json | None) -> str:
+    """Graphs, KV cache and verdict of both, '' where either has no ledger."""
+    if memory is None or stock is None:
+        return ""
+    rows = [("", "plan", "stock"), *((name, cell(memory), cell(stock)) for name, cell in _COMPARED)]
+    return "\n".join(["memory beside stock", aligned(rows)])
+
+
+def _total(key: str, words: Callable[[float], str]) -> Callable[[Json], str]:
+    """A cell for a total, `not known` where it is null."""
+
+    def cell(memory: Json) -> str:
+        value = memory["totals"][key]
+        return "not known" if value is None else words(value)
+
+    return cell
+
+
+def _gib(size_bytes: float) -> str:
     return f"{size_bytes / _GIB:.2f}"
 
 
@@ -90,9 +110,21 @@ def _held(totals: Json) -> Iterator[str]:
         yield f"  {totals['kv_cache_tokens']:,} tokens of KV cache, {requests} at a time"
 
 
+def _verdict(memory: Json) -> str:
+    is_under_load = memory["fits"] == "marginal" != memory["fits_at_start"]
+    return "it starts, and may run out under load" if is_under_load else _VERDICTS[memory["fits"]]
+
+
 _VERDICTS = {
     "yes": "it fits",
     "marginal": "it fits only within the error bars",
     "unknown": "whether it fits is not known",
     "no": "it does not fit",
 }
+_COMPARED: tuple[tuple[str, Callable[[Json], str]], ...] = (
+    ("CUDA graphs, GiB", _total("cudagraph_bytes", _gib)),
+    ("KV cache, GiB", _total("kv_cache_bytes", _gib)),
+    ("KV cache, tokens", _total("kv_cache_tokens", "{:,}".format)),
+    ("requests of the longest context", _total("max_concurrency", "{:g}".format)),
+    ("verdict", _verdict),
+)

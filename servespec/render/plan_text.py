@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from servespec.render.alignment import aligned
-from servespec.render.memory_text import memory_text
+from servespec.render.memory_text import against_stock_text, memory_text
 
 Json = Mapping[str, Any]
 
@@ -14,6 +14,8 @@ _TARGET_DECODE = ("uniform_decode", "adaptive_verification")
 def plan_text(plan: Json, *, details: bool = False) -> str:
     """The whole page, at most 80 columns wide but for long lists under ``details``."""
     parts = [_heading(plan), "\n".join(_verdict(plan)), _table(plan), memory_text(plan["memory"], details=details)]
+    if "stock" in plan:
+        parts.append(against_stock_text(plan["memory"], plan["stock"]["memory"]))
     if details:
         parts += [_resolved(plan), _sizes(plan), _launch(plan)]
     return "\n\n".join(part for part in parts if part) + "\n"

@@ -243,7 +243,8 @@ class MemorySection(OpenSection):
     block_size: PositiveCount | None = None
     """Tokens of one KV block. Default: chosen by the attention backend."""
     max_cudagraph_memory: ByteSize | None = Field(default=None, examples=["8GiB"])
-    """Most memory that all graphs may take on one device, by the plan's ledger. Default: no bound."""
+    """Most memory that all graphs may take on one device, by the plan's ledger; sizes that `compilation` leaves open
+    are the widest within it. Default: no bound."""
     estimate_cudagraph_memory: bool | None = None
     """Whether the engine subtracts its own graph estimate from the KV cache
     (VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS). Default: on."""

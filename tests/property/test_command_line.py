@@ -153,6 +153,7 @@ def lowered(data: Mapping[str, Any]) -> tuple[str, ...]:
         num_speculative_tokens=speculative.num_speculative_tokens if speculative else None,
         method=speculative.method if speculative else None,
         pinned_backend=None,
+        capture_fields={},
         hand_off=None,
         remedies=(),
     )

@@ -66,6 +66,17 @@ def test_the_bytes_do_not_depend_on_the_hash_seed(case: str) -> None:
     assert outputs != {b""}
 
 
+@some
+@given(specs())
+def test_stock_memory_is_that_of_the_spec_without_the_new_fields(spec: Json) -> None:
+    is_legacy = spec["compilation"].keys() & {"cudagraph_capture_sizes", "max_cudagraph_capture_size"}
+    bare = {**spec, "engine": {"version": "0.33.0", "lowering": "none"}}
+    unmodified = plan_of(bare if is_legacy else {**bare, "compilation": {}})
+    plan_of(spec)
+
+    assert planned(spec)["stock"]["memory"] == unmodified.to_json()["memory"]
+
+
 # Coverage
 
 

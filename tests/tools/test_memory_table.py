@@ -9,7 +9,9 @@ import pytest
 
 from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.graph_pools import GraphRemedy, added_by_capture, engine_estimate, graph_lines
-from servespec.compiler.memory.line import MemoryLine
+from servespec.compiler.memory.ledger import Fit
+from servespec.compiler.memory.line import MemoryLine, Part
+from servespec.compiler.plan import Plan
 from servespec.provenance import Basis
 
 LAUNCHES = {launch.name: launch for launch in table.launches()}
@@ -52,6 +54,57 @@ def test_the_estimate_of_the_engine_is_foretold(name: str, rows: list[tuple[str,
     (measured, value), *_ = [(row[2], row[3]) for row in rows if row[:2] == (name, "estimate")]
 
     assert value == pytest.approx(measured, rel=0.25)
+
+
+def deepseek_v4(**compilation: object) -> Plan:
+    """K=7 at a context of 1M and 1,024 requests; each variant was served under load, stock by its own list."""
+    launch = LAUNCHES["DeepSeek-V4-Flash DSpark K=7, plan"]
+    return table.plan_of(replace(launch, stock=True, spec={**launch.spec, "compilation": compilation}))
+
+
+def test_what_ran_out_under_load_is_told_and_what_did_not_fits() -> None:
+    small, default = deepseek_v4(max_decode_cudagraph_capture_tokens=2048), deepseek_v4()
+    assert small.stock is not None
+    ledgers = [small.stock.ledger, small.ledger, default.ledger]
+
+    for ledger, runs_out, may_run_out in zip(ledgers, (True, False, False), (True, True, False), strict=True):
+        assert ledger is not None
+        assert ledger.of(Part.RUNTIME).high == 8192 * (1 << 18) * 6 == 12 * table.GIB
+        assert (ledger.whole.size > ledger.device_bytes) == runs_out
+        assert (ledger.whole.high > ledger.device_bytes) == may_run_out
+        assert (ledger.fits is Fit.MARGINAL) == may_run_out
+        assert ledger.fits_at_start is Fit.UNKNOWN
+    codes = [{finding.code for finding in plan.diagnostics} & {"P127", "P132"} for plan in (small, default)]
+    assert codes == [{"P132"}, set()]
+
+
+def test_the_documentation_has_those_figures() -> None:
+    small, default = deepseek_v4(max_decode_cudagraph_capture_tokens=2048), deepseek_v4()
+    assert small.stock is not None
+    page = (table.ROOT / "docs/concepts/memory.md").read_text(encoding="utf-8")
+
+    for name, ledger in (
+        ("stock", small.stock.ledger),
+        ("decode budget of 2,048 tokens", small.ledger),
+        ("decode budget of 4,096 tokens", default.ledger),
+    ):
+        assert ledger is not None
+        whole, step = ledger.whole, ledger.of(Part.RUNTIME).size
+        started, loaded, high = (f"{size / table.GIB:.1f}" for size in (whole.size - step, whole.size, whole.high))
+        ends = "of 184.3 GiB" if name == "stock" else f"GiB, to {high} at the high ends"
+        assert f"| {name} | {started} GiB | {loaded} {ends} |" in page
+
+
+@pytest.mark.parametrize(("is_stock", "measured_gib"), [(True, 4.73), (False, -3.81)])
+def test_what_an_engine_uses_beyond_its_budget_after_its_start(is_stock: bool, measured_gib: float) -> None:
+    """Off by 0.8 GiB, and by 2.6 GiB where the engine's own estimate was 4 GiB above what is foretold of it."""
+    plan = deepseek_v4()
+    assert plan.stock is not None
+    ledger = plan.stock.ledger if is_stock else plan.ledger
+    assert ledger is not None
+
+    beyond = ledger.whole.size - ledger.of(Part.RUNTIME).size - ledger.budget_bytes
+    assert beyond / table.GIB == pytest.approx(measured_gib, abs=2.7)
 
 
 def test_a_wide_eager_run_keeps_its_accumulators_only_where_the_outputs_are_cut_from_them() -> None:

@@ -151,9 +151,10 @@ def size_words(row: Row) -> str:
 
 
 def _rows(plan: Plan, source: str) -> Iterable[Row]:
-    graphs = plan.stock if source == "stock" else plan.graphs
-    assert graphs is not None
-    return graphs.rows
+    if source != "stock":
+        return plan.graphs.rows
+    assert plan.stock is not None
+    return plan.stock.graphs.rows
 
 
 def _plan(version: str, machine: Machine, title: str, drafts: int, source: str) -> Plan:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from servespec.compiler import plan_rules as rules
-from servespec.compiler.checks.subject import Check, Findable, sizing_place
+from servespec.compiler.checks.subject import RAISE_BOUND, Check, Findable, bound_place, sizing_place
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.graph_sizes import PREFILL_CAP
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
@@ -11,6 +11,8 @@ from servespec.compiler.graphs.shape import Routine, Runner
 from servespec.compiler.graphs.split import decode_budget
 from servespec.compiler.lower import Lowering
 from servespec.diagnostics import Diagnostic
+from servespec.schema.capture_rules import PREFILL_CAP as PREFILL_CAP_FIELD
+from servespec.schema.capture_rules import PREFILL_SIZES as PREFILL_SIZES_FIELD
 
 
 def _decode_eager(subject: Findable) -> Iterator[Diagnostic]:
@@ -32,6 +34,8 @@ def _cover(subject: Findable, eager: DecodeRange) -> str:
     """The one change that covers an eager range."""
     fields, widest = subject.fields, eager.to_requests
     tokens = widest * eager.query_len
+    if subject.choice is not None and subject.choice.chooses_decode:
+        return RAISE_BOUND
     if fields.legacy:
         return f"legacy sizes are tokens: reach `{tokens}`, or write `max_decode_cudagraph_capture_requests: {widest}`"
     if fields.decode_sizes_requests is not None:
@@ -72,6 +76,8 @@ def _cover_drafts(subject: Findable, routine: Routine, eager: DecodeRange) -> st
         return f"add `{eager.to_requests}` tokens to the list, or use `engine.lowering: extension`"
     if routine is Routine.BLOCK and _ends_at_recorded_maximum(subject, eager):
         tokens = eager.to_requests * eager.query_len
+        if _bound_ends_prefill(subject, tokens):
+            return RAISE_BOUND
         return f"write `max_prefill_cudagraph_capture_tokens: {tokens}`, which bounds the drafter too"
     return _cover(subject, eager)
 
@@ -104,20 +110,35 @@ def _prefill_eager(subject: Findable) -> Iterator[Diagnostic]:
     if not eager or not subject.frame.mode.has_piecewise() or subject.frame.mode is CudaGraphMode.FULL:
         return
     first, last = eager[0].from_tokens, eager[-1].to_tokens
-    cap = subject.fields.prefill_cap_tokens
-    explicit = cap is not None or subject.fields.prefill_sizes_tokens is not None
     message = f"steps of {first} to {last} tokens with a prefill in them run eagerly"
-    if explicit:
-        name = "max_prefill_cudagraph_capture_tokens" if cap is not None else "prefill_cudagraph_capture_token_sizes"
+    if _bound_ends_prefill(subject, first):
+        yield rules.P107.at(bound_place(subject), message, RAISE_BOUND)
+    elif (name := _prefill_field(subject)) is not None:
         yield rules.P107.at(subject.place("compilation", name), message, _cover_prefill(subject, first, last))
     else:
         place = subject.place("scheduler", "max_num_batched_tokens")
         yield rules.P106.at(place, message, _cover_prefill(subject, first, last))
 
 
+def _prefill_field(subject: Findable) -> str | None:
+    """The field by which the spec itself ends PIECEWISE graphs."""
+    if subject.choice is not None and subject.choice.chooses_prefill:
+        return None
+    fields = subject.fields
+    written = {PREFILL_CAP_FIELD: fields.prefill_cap_tokens, PREFILL_SIZES_FIELD: fields.prefill_sizes_tokens}
+    return next((name for name, value in written.items() if value is not None), None)
+
+
+def _bound_ends_prefill(subject: Findable, tokens: int) -> bool:
+    """Whether without the bound on graph memory PIECEWISE graphs would reach as far."""
+    choice = subject.choice
+    widest = None if choice is None else choice.space.widest.prefill_tokens
+    return widest is not None and tokens <= widest
+
+
 def _cover_prefill(subject: Findable, first: int, last: int) -> str:
     """8192 tokens covered more steps without a loss wherever it was measured; beyond, memory is the price."""
-    if subject.fields.prefill_sizes_tokens is not None:
+    if _prefill_field(subject) == PREFILL_SIZES_FIELD:
         return f"add `{last}` to `prefill_cudagraph_capture_token_sizes`"
     instead = " instead of the legacy fields" if subject.fields.legacy else ""
     if first > PREFILL_CAP.value:

@@ -1,24 +1,34 @@
 """Whether the plan fits the memory of its device."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import ceil
+from typing import Any
 
 from servespec.compiler import plan_rules as rules
-from servespec.compiler.checks.subject import Check, Findable
-from servespec.compiler.memory.fitting_changes import fitting_changes
-from servespec.compiler.memory.ledger import Fit, Ledger
+from servespec.compiler.checks.subject import Check, Findable, bound_place
+from servespec.compiler.memory.ledger import Amount, Fit, Ledger
 from servespec.compiler.memory.line import Part
+from servespec.compiler.memory.unbudgeted import widest_decode_tokens
+from servespec.compiler.memory.within_bound import GraphChoice
+from servespec.compiler.resolve.graph_request import written_fields
 from servespec.diagnostics import Diagnostic, Place
 from servespec.units import size_words
+
+_MIB = 1 << 20
 
 
 def _fits(subject: Findable) -> Iterator[Diagnostic]:
     ledger = subject.ledger
     if ledger is None or ledger.fits in (Fit.YES, Fit.UNKNOWN):
         return
-    rule = rules.P126 if ledger.fits is Fit.NO else rules.P127
-    changes = fitting_changes(subject.resolution, ledger)
+    changes = subject.fitting_changes
     help_text = f"write {', or '.join(changes)}" if changes else "use devices with more memory"
-    yield rule.at(_place(subject, ledger), _message(subject, ledger), help_text)
+    if ledger.fits is Fit.NO:
+        yield rules.P126.at(_place(subject, ledger), _message(subject, ledger), help_text)
+    elif ledger.fits_at_start is Fit.MARGINAL:
+        yield rules.P127.at(_place(subject, ledger), _message(subject, ledger), help_text)
+    else:
+        yield rules.P132.at(_place(subject, ledger), _runtime_message(subject, ledger), help_text)
 
 
 def _place(subject: Findable, ledger: Ledger) -> Place:
@@ -51,6 +61,19 @@ def _message(subject: Findable, ledger: Ledger) -> str:
     return f"the budget of {budget} {words} {size_words(left)} for KV: {needs}"
 
 
+def _runtime_message(subject: Findable, ledger: Ledger) -> str:
+    """By the middle of the error bars where the step is too large there already, else by their high ends."""
+    runtime, whole = ledger.of(Part.RUNTIME), ledger.whole
+    runs_out = whole.size > ledger.device_bytes
+    step, others = (runtime.size, whole.size) if runs_out else (runtime.high, whole.high)
+    words = "does not fit" if runs_out else "may not fit"
+    return (
+        f"a decode step of {widest_decode_tokens(subject.resolution)} tokens takes {size_words(step)} for the sparse "
+        f"indexer's logits, which {words} beside {size_words(others - step)} of the {size_words(ledger.device_bytes)} "
+        f"of `{subject.resolution.device.name}`"
+    )
+
+
 def _needs(ledger: Ledger) -> str:
     if isinstance(ledger.kv, str):
         return "the engine needs some"
@@ -58,27 +81,67 @@ def _needs(ledger: Ledger) -> str:
     return f"one request of {length} tokens takes {size_words(ledger.smallest_cache_bytes)}"
 
 
-def _graph_budget(subject: Findable) -> Iterator[Diagnostic]:
+def _graph_bound(subject: Findable) -> Iterator[Diagnostic]:
     """What the graphs take against what the spec lets them."""
-    budget_bytes, ledger = subject.resolution.request.spec.memory.max_cudagraph_memory, subject.ledger
-    if budget_bytes is None or ledger is None:
+    bound_bytes, ledger = subject.resolution.request.spec.memory.max_cudagraph_memory, subject.ledger
+    if bound_bytes is None or ledger is None:
         return
-    graphs, place = ledger.of(Part.GRAPHS), subject.place("memory", "max_cudagraph_memory")
+    graphs, place = ledger.of(Part.GRAPHS), bound_place(subject)
     if any(one.part is Part.GRAPHS for one in ledger.unknown):
         yield rules.P130.at(place, "what the graphs of this plan take is not known", "the bound is not held")
-    elif graphs.high > budget_bytes:
-        is_certain = graphs.low > budget_bytes
+    elif subject.choice is not None and subject.choice.fits:
+        yield rules.P131.at(place, _chosen(subject.choice, graphs), _explicitly(subject.choice))
+    elif graphs.high > bound_bytes:
+        is_certain = graphs.low > bound_bytes
         rule, words = (rules.P129, "take at least") if is_certain else (rules.P130, "may take")
         taken = size_words(graphs.low if is_certain else graphs.high)
-        message = f"the graphs {words} {taken}; the spec lets them take {size_words(budget_bytes)}"
-        yield rule.at(place, message, _smaller_graphs(ledger))
+        which = "the graphs" if subject.choice is None else "even the narrowest graphs of what the spec leaves open"
+        message = f"{which} {words} {taken}; the spec lets them take {size_words(bound_bytes)}"
+        yield rule.at(place, message, _smaller_graphs(subject, ledger))
 
 
-def _smaller_graphs(ledger: Ledger) -> str:
+def _chosen(choice: GraphChoice, graphs: Amount) -> str:
+    """What the chosen graphs take, and what would be captured without the bound."""
+    taken = f"about {size_words(graphs.size)} ({size_words(graphs.low)} to {size_words(graphs.high)})"
+    given_up = ", ".join(_given_up(choice))
+    within = f"within {size_words(choice.bound_bytes)} the graphs take {taken}"
+    return f"{within}; given up: {given_up}" if given_up else f"{within}; nothing is given up"
+
+
+def _given_up(choice: GraphChoice) -> Iterator[str]:
+    extent, widest, density = choice.extent, choice.space.widest, choice.density
+    if extent.decode is not None and widest.decode is not None:
+        whole = widest.decode.covered_requests
+        missing = whole - extent.decode.covered_requests
+        if missing:
+            yield f"FULL graphs of {missing} of {whole} decode requests"
+    if density.decode > 1:
+        yield f"decode sizes ({density.decode} times as far apart)"
+    if extent.prefill_tokens is not None and widest.prefill_tokens is not None:
+        missing = widest.prefill_tokens - extent.prefill_tokens
+        if missing:
+            yield f"PIECEWISE graphs of {missing} of {widest.prefill_tokens} prefill tokens"
+    if density.prefill > 1:
+        yield f"prefill sizes ({density.prefill} times as far apart)"
+
+
+def _explicitly(choice: GraphChoice) -> str:
+    return f"under `compilation`, {_written(choice.settings)} make the choice yours"
+
+
+def _written(settings: Mapping[str, Any]) -> str:
+    """Fields as lines of a spec."""
+    return ", ".join(f"`{name}: {value}`" for name, value in settings.items())
+
+
+def _smaller_graphs(subject: Findable, ledger: Ledger) -> str:
+    graphs = ledger.of(Part.GRAPHS)
+    raised = f"`memory.max_cudagraph_memory: {ceil(graphs.high / _MIB)}MiB`"
+    if subject.alternative is not None:
+        instead = _written(written_fields(subject.alternative.fields))
+        return f"under `compilation`, write {instead} in place of the sizes there, or {raised}"
     widest = max((line for line in ledger.lines if line.part is Part.GRAPHS), key=lambda line: line.size)
-    return (
-        f"lower the caps under `compilation`, or raise the bound; most is `{widest.owner}`, {size_words(widest.size)}"
-    )
+    return f"lower the caps under `compilation`, or write {raised}; most is `{widest.owner}`, {size_words(widest.size)}"
 
 
-CHECKS: tuple[Check, ...] = (_fits, _graph_budget)
+CHECKS: tuple[Check, ...] = (_fits, _graph_bound)

@@ -11,6 +11,7 @@ from servespec.compiler.graphs.split import CaptureFields
 from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.ledger import Ledger
+from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic, Place
 from servespec.units import Tokens
@@ -22,7 +23,9 @@ class Findable:
 
     ``stock_list`` is the engine's list for the spec as written, ``token_list`` the one it resolves under the lowering
     and ``engines_list`` its own, where nothing about sizes is written; all are empty where nothing is captured.
-    ``ledger`` is None on a CPU.
+    ``ledger`` is None on a CPU.  ``choice`` is what a bound on graph memory made of fields that the spec leaves open,
+    and ``alternative`` what it would make of all of them where those that are written exceed it; ``fitting_changes``
+    are those that make a plan fit which does not, or not for certain.
     """
 
     resolution: Resolution
@@ -34,6 +37,9 @@ class Findable:
     token_list: tuple[Tokens, ...]
     engines_list: tuple[Tokens, ...]
     ledger: Ledger | None
+    choice: GraphChoice | None
+    alternative: GraphChoice | None
+    fitting_changes: tuple[str, ...]
 
     @property
     def frame(self) -> GraphFrame:
@@ -58,6 +64,14 @@ def with_extension(subject: Findable, does: str) -> str:
     return f"`engine.lowering: extension` {does}" if can_take_extension(subject.resolution) else ""
 
 
+def bound_place(subject: Findable) -> Place:
+    return subject.place("memory", "max_cudagraph_memory")
+
+
+RAISE_BOUND = "raise `memory.max_cudagraph_memory`, which leaves no room for more"
+"""The help to what a bound on graph memory gave up."""
+
+
 Check = Callable[[Findable], Iterator[Diagnostic]]
 
 
@@ -73,4 +87,6 @@ def sizing_place(subject: Findable) -> Place:
     ):
         if getattr(section, name) is not None:
             return subject.place("compilation", name)
+    if subject.choice is not None and subject.choice.chooses_decode:
+        return bound_place(subject)
     return subject.place("scheduler", "max_num_seqs")

@@ -33,7 +33,7 @@ def shapes_of(sized: Iterable[SizedManager], max_num_seqs: Requests) -> tuple[Sh
 def _manager_shapes(manager: Manager, sizes: ManagerSizes, max_num_seqs: Requests) -> Iterator[Shape]:
     for shape in _one_case(manager, sizes, max_num_seqs):
         for case in manager.lora_cases:
-            with_case = replace(shape, active_loras=case)
+            with_case = shape if case == shape.active_loras else replace(shape, active_loras=case)
             yield with_case
             yield from _microbatch_twin(with_case, manager.microbatching)
 

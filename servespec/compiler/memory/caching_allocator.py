@@ -7,6 +7,7 @@ Source: PyTorch, c10/cuda/CUDACachingAllocator.cpp: DeviceCachingAllocator.mallo
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 from servespec.compiler.facts.graph_memory import (
     BLOCK_STEP,
@@ -35,6 +36,26 @@ class _Segment:
     blocks: list[Block] = field(default_factory=list)
 
 
+class Allocator(Protocol):
+    """What tensors are taken from; ``grown_bytes`` counts growth by the owner whose request caused it."""
+
+    grown_bytes: Counter[str]
+
+    @property
+    def reserved_bytes(self) -> Bytes: ...
+
+    @property
+    def kept_bytes(self) -> Bytes:
+        """What is left when all that is wholly free has been given back."""
+
+    def take(self, size_bytes: int, owner: str) -> Block: ...
+
+    def give(self, *blocks: Block) -> None: ...
+
+    def layout(self, *named: Block) -> Any:
+        """All that decides what becomes of the next requests, where only the named blocks will be given back."""
+
+
 class CachingAllocator:
     """Segments of one stream; ``grown_bytes`` counts new segments by the owner whose request made them."""
 
@@ -48,7 +69,6 @@ class CachingAllocator:
 
     @property
     def kept_bytes(self) -> Bytes:
-        """What is left when every wholly free segment has been given back."""
         kept = (one.size_bytes for one in self._segments if any(not block.is_free for block in one.blocks))
         return Bytes(sum(kept))
 
@@ -65,6 +85,13 @@ class CachingAllocator:
             assert not block.is_free, block
             block.is_free = True
             _merge(block.segment)
+
+    def layout(self, *named: Block) -> Any:
+        names = {id(block): name for name, block in enumerate(named)}
+        return tuple(
+            (segment.is_small, tuple((one.size_bytes, one.is_free, names.get(id(one))) for one in segment.blocks))
+            for segment in self._segments
+        )
 
     def _best_fit(self, size: int) -> Block | None:
         is_small = size <= SMALL_BLOCK.value
@@ -84,6 +111,39 @@ class CachingAllocator:
         self._segments.append(segment)
         self.grown_bytes[owner] += segment.size_bytes
         return block
+
+
+class PerfectAllocator:
+    """One segment without gaps: what is taken at once, at the most.  No allocator reserves less."""
+
+    def __init__(self) -> None:
+        self._whole = _Segment(is_small=False, size_bytes=0)
+        self._taken_bytes = 0
+        self.grown_bytes: Counter[str] = Counter()
+
+    @property
+    def reserved_bytes(self) -> Bytes:
+        return Bytes(self._whole.size_bytes)
+
+    @property
+    def kept_bytes(self) -> Bytes:
+        return Bytes(self._taken_bytes)
+
+    def take(self, size_bytes: int, owner: str) -> Block:
+        self._taken_bytes += size_bytes
+        growth = max(self._taken_bytes - self._whole.size_bytes, 0)
+        self._whole.size_bytes += growth
+        self.grown_bytes[owner] += growth
+        return Block(size_bytes, self._whole)
+
+    def give(self, *blocks: Block) -> None:
+        for block in blocks:
+            assert not block.is_free, block
+            block.is_free = True
+            self._taken_bytes -= block.size_bytes
+
+    def layout(self, *named: Block) -> Any:
+        return self._taken_bytes, self._whole.size_bytes, tuple(block.size_bytes for block in named)
 
 
 def _segment_bytes(size: int) -> int:

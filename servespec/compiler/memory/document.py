@@ -16,6 +16,7 @@ def ledger_json(ledger: Ledger) -> dict[str, Any]:
         "unknown": [_unknown_json(line) for line in ledger.unknown],
         "totals": _totals_json(ledger),
         "fits": str(ledger.fits),
+        "fits_at_start": str(ledger.fits_at_start),
     }
 
 
@@ -52,6 +53,7 @@ def _totals_json(ledger: Ledger) -> dict[str, Any]:
         "cudagraph_bytes": total(Part.GRAPHS),
         "engine_estimate_bytes": None if estimate is None else estimate.size,
         "other_bytes": total(Part.OTHER),
+        "runtime_bytes": total(Part.RUNTIME),
         **_cache_json(ledger, missing),
     }
 
@@ -101,6 +103,7 @@ _TOTALS = closed_object(
         "cudagraph_bytes": MAYBE_COUNT,
         "engine_estimate_bytes": MAYBE_COUNT,
         "other_bytes": MAYBE_COUNT,
+        "runtime_bytes": MAYBE_COUNT,
         "kv_cache_bytes": MAYBE_DIFFERENCE,
         "kv_cache_low_bytes": MAYBE_DIFFERENCE,
         "kv_cache_high_bytes": MAYBE_DIFFERENCE,
@@ -121,6 +124,7 @@ MEMORY_SCHEMA: dict[str, Any] = {
                 "unknown": {"type": "array", "items": closed_object(_OWNED)},
                 "totals": _TOTALS,
                 "fits": {"enum": [str(fit) for fit in Fit]},
+                "fits_at_start": {"enum": [str(fit) for fit in Fit]},
             }
         ),
     ]

@@ -3,7 +3,7 @@
 from servespec.compiler.facts.model_traits import text_config
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Shape
-from servespec.compiler.memory.caching_allocator import CachingAllocator
+from servespec.compiler.memory.caching_allocator import Allocator
 from servespec.compiler.resolve.request import engine_field
 from servespec.compiler.resolve.resolution import Resolution
 
@@ -11,7 +11,7 @@ LOGITS = "draft logits"
 _BF16_BYTES = 2
 
 
-def draft_logits(resolution: Resolution, pool: CachingAllocator, shape: Shape, *, stepwise: bool) -> None:
+def draft_logits(resolution: Resolution, pool: Allocator, shape: Shape, *, stepwise: bool) -> None:
     """Takes and gives back the logits of one graph.
 
     A block drafter computes the logits of all its steps at once unless ``stepwise``; others those of one step.

@@ -1,79 +1,125 @@
-"""What to change in a spec so that it fits: the smallest change of each of several fields."""
+"""What to change in a spec so that it fits: the smallest change of each of several fields.
+
+Each is tried as a person would: the ledger is made anew for the spec with the change, so that what follows from it,
+such as other graphs and another estimate of them, is in the answer.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import ceil
+from typing import Any
 
-from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of, with_spec
+from servespec.compiler.memory.ledger import Fit, Ledger
 from servespec.compiler.memory.line import Part
+from servespec.compiler.resolve.request import max_model_len
 from servespec.compiler.resolve.resolution import Resolution
+from servespec.schema.capture_rules import LEGACY_FIELDS, NEW_FIELDS
+from servespec.schema.spec import ServingSpec
 from servespec.units import Bytes
 
+LedgerOf = Callable[[ServingSpec], Ledger | None]
+"""The ledger of the same request with another spec."""
+
 # chosen: the driver and other processes need what is above
-_HIGHEST_SHARE = 0.97
+_HIGHEST_HUNDREDTHS = 97
 _MOST_RANKS = 64
-_PINNED_STEP_BYTES = 1 << 20
+_MIB = 1 << 20
+# chosen: shares of today's graph memory, in eighths; each is a search of its own
+_GRAPH_EIGHTHS = (7, 6, 5, 4, 3, 2, 1)
 
 
-def fitting_changes(resolution: Resolution, ledger: Ledger) -> tuple[str, ...]:
+def fitting_changes(resolution: Resolution, ledger: Ledger, ledger_of: LedgerOf) -> tuple[str, ...]:
     """Changes that each make it fit at the high ends of the error bars too, as the fields to write."""
     found = _pinned(ledger) if ledger.pinned_bytes is not None else _utilization(ledger)
-    return (*found, *_length(ledger), *_tensor_parallel(resolution, ledger))
+    others = (_length, _tensor_parallel, _graph_bound)
+    return (*found, *(change for knob in others for change in knob(resolution, ledger, ledger_of)))
 
 
-def _is_safe(ledger: Ledger) -> bool:
-    return ledger.fits in (Fit.YES, Fit.UNKNOWN)
+def _is_safe(ledger: Ledger | None) -> bool:
+    return ledger is not None and ledger.fits in (Fit.YES, Fit.UNKNOWN)
+
+
+def _with(spec: ServingSpec, section: str, **fields: Any) -> ServingSpec:
+    return spec.model_copy(update={section: getattr(spec, section).model_copy(update=fields)})
 
 
 def _pinned(ledger: Ledger) -> Iterator[str]:
     """The largest cache that the device holds, or the smallest that holds a request where less is asked for."""
-    least = ceil(ledger.smallest_cache_bytes / _PINNED_STEP_BYTES)
-    most = ledger.all_lines.left_of(ledger.device_bytes).low // _PINNED_STEP_BYTES
+    least = ceil(ledger.smallest_cache_bytes / _MIB)
+    most = ledger.all_lines.left_of(ledger.device_bytes).low // _MIB
     assert ledger.pinned_bytes is not None
     steps = least if ledger.pinned_bytes < ledger.smallest_cache_bytes else most
-    if _is_safe(replace(ledger, pinned_bytes=Bytes(steps * _PINNED_STEP_BYTES))):
+    if _is_safe(replace(ledger, pinned_bytes=Bytes(steps * _MIB))):
         yield f"`memory.kv_cache_memory_bytes: {steps}MiB`"
 
 
 def _utilization(ledger: Ledger) -> Iterator[str]:
+    """The smallest larger share that holds a request, or the largest smaller one that leaves room beside the budget."""
     needed = ledger.spent.high + ledger.smallest_cache_bytes
-    share = ceil(100 * needed / ledger.device_bytes) / 100
-    wider = replace(ledger, budget_bytes=Bytes(ceil(ledger.device_bytes * share)))
-    if ledger.budget_bytes < needed and share <= _HIGHEST_SHARE and _is_safe(wider):
-        yield f"`memory.gpu_memory_utilization: {share}`"
+    excess = ledger.whole.high - ledger.device_bytes
+    hundredths = (
+        ceil(100 * needed / ledger.device_bytes)
+        if ledger.budget_bytes < needed
+        else min(100 * (ledger.budget_bytes - excess) // ledger.device_bytes, _HIGHEST_HUNDREDTHS)
+    )
+    changed = replace(ledger, budget_bytes=Bytes(ceil(ledger.device_bytes * (hundredths / 100))))
+    if hundredths <= _HIGHEST_HUNDREDTHS and _is_safe(changed):
+        yield f"`memory.gpu_memory_utilization: {hundredths / 100}`"
 
 
-def _length(ledger: Ledger) -> Iterator[str]:
-    kv = ledger.kv
-    if isinstance(kv, str):
+def _length(resolution: Resolution, _: Ledger, ledger_of: LedgerOf) -> Iterator[str]:
+    request = resolution.request
+    asked = max_model_len(request).value
+
+    def holds(tokens: int) -> bool:
+        return _is_safe(ledger_of(_with(request.spec, "model", max_model_len=tokens)))
+
+    if asked is None or not holds(1):
         return
-    asked = kv.request.max_model_len_tokens
-    longest = _largest(asked, lambda tokens: _is_safe(replace(ledger, kv=kv.at(tokens))))
-    if 0 < longest < asked:
+    longest = _largest(asked, holds)
+    if longest < asked:
         yield f"`model.max_model_len: {longest}`"
 
 
 def _largest(limit: int, holds: Callable[[int], bool]) -> int:
-    """The largest number up to a limit that a falling condition holds for, 0 where none does."""
-    low, high = 0, limit
+    """A number up to a limit that the condition holds for and its successor not; the largest where it only falls."""
+    low, high = 1, limit
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if holds(middle) else (low, middle - 1)
     return low
 
 
-def _tensor_parallel(resolution: Resolution, ledger: Ledger) -> Iterator[str]:
-    """Graphs are taken to be as large on more ranks."""
+def _tensor_parallel(resolution: Resolution, _: Ledger, ledger_of: LedgerOf) -> Iterator[str]:
     spec, heads = resolution.request.spec, resolution.request.target.traits.num_attention_heads
-    graphs = tuple(line for line in ledger.lines if line.part is Part.GRAPHS)
     ranks = spec.parallel.tensor_parallel_size * 2
     while heads and heads % ranks == 0 and ranks <= _MOST_RANKS:
-        parallel = spec.parallel.model_copy(update={"tensor_parallel_size": ranks})
-        wider = with_spec(resolution, spec.model_copy(update={"parallel": parallel}))
-        made = ledger_of(wider, graphs, ledger.estimate)
-        if made is not None and _is_safe(made):
-            devices = ranks * parallel.pipeline_parallel_size * parallel.data_parallel_size
+        devices = ranks * spec.parallel.pipeline_parallel_size * spec.parallel.data_parallel_size
+        count = max(devices, spec.hardware.count)
+        wider = _with(_with(spec, "parallel", tensor_parallel_size=ranks), "hardware", count=count)
+        if _is_safe(ledger_of(wider)):
             more = f" with `hardware.count: {devices}`" if devices > spec.hardware.count else ""
             yield f"`parallel.tensor_parallel_size: {ranks}`{more}"
             return
         ranks *= 2
+
+
+def _graph_bound(resolution: Resolution, ledger: Ledger, ledger_of: LedgerOf) -> Iterator[str]:
+    """A bound on graphs, where without any it would fit.
+
+    Sizes that are written would be held, so they go; a kind that is switched off stays so.
+    """
+    others = tuple(line for line in ledger.lines if line.part is not Part.GRAPHS)
+    spec, graphs = resolution.request.spec, ledger.of(Part.GRAPHS)
+    if not graphs.size or not _is_safe(replace(ledger, lines=others, estimate=None)):
+        return
+    written = {name: getattr(spec.compilation, name) for name in (*NEW_FIELDS, *LEGACY_FIELDS)}
+    sizes = [name for name, value in written.items() if value not in (None, ())]
+    bare = _with(spec, "compilation", **dict.fromkeys(sizes))
+    for eighths in _GRAPH_EIGHTHS:
+        bound_bytes = graphs.size * eighths // 8 // _MIB * _MIB
+        narrower = ledger_of(_with(bare, "memory", max_cudagraph_memory=bound_bytes)) if bound_bytes else None
+        if narrower is not None and _is_safe(narrower) and narrower.of(Part.GRAPHS).size <= bound_bytes:
+            instead = f" in place of {' and '.join(f'`{name}`' for name in sizes)}" if sizes else ""
+            yield f"`memory.max_cudagraph_memory: {bound_bytes // _MIB}MiB`{instead}"
+            return

@@ -8,7 +8,7 @@ Sources: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.capture; every 
 vllm/v1/worker/gpu/spec_decode/.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
@@ -31,7 +31,7 @@ from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens, widest_tokens
 from servespec.compiler.list_effects import graph_splits, list_change, split_bound_tokens
 from servespec.compiler.lower import Lowering
-from servespec.compiler.memory.caching_allocator import CachingAllocator
+from servespec.compiler.memory.caching_allocator import Allocator, CachingAllocator
 from servespec.compiler.memory.draft_logits import LOGITS, draft_logits
 from servespec.compiler.memory.forward_pass import ACCUMULATORS, ForwardPass
 from servespec.compiler.memory.forward_passes import aux_layers, draft_pass, target_pass, untold
@@ -87,6 +87,7 @@ def graph_lines(
     shapes: tuple[Shape, ...],
     lowering: Lowering,
     remedies: frozenset[GraphRemedy] = frozenset(),
+    allocator: Callable[[], Allocator] = CachingAllocator,
 ) -> tuple[MemoryLine, ...]:
     """What the graphs of ``shapes`` will hold, one line for each owner of each runner; none where there are none."""
     if not shapes:
@@ -97,21 +98,25 @@ def graph_lines(
         line
         for manager in managers
         if manager.runner is Runner.TARGET
-        for line in _target_lines(resolution, manager, bound, remedies)
+        for line in _target_lines(resolution, manager, bound, remedies, allocator)
     )
     return (
         *of_target,
-        *_pool_lines(resolution, managers, remedies),
+        *_pool_lines(resolution, managers, remedies, allocator),
         *(line for manager in managers for line in _object_lines(resolution, manager)),
         *_workspace_lines(resolution, managers, remedies),
     )
 
 
 def _target_lines(
-    resolution: Resolution, target: _Manager, bound: Tokens, remedies: frozenset[GraphRemedy]
+    resolution: Resolution,
+    target: _Manager,
+    bound: Tokens,
+    remedies: frozenset[GraphRemedy],
+    allocator: Callable[[], Allocator],
 ) -> Iterator[MemoryLine]:
     """What only the target's graphs hold."""
-    yield from _output_lines(resolution, target, bound)
+    yield from _output_lines(resolution, target, bound, allocator)
     yield from _indexer_lines(resolution, target, remedies)
     yield from _kept_aux_lines(resolution, target, remedies)
 
@@ -224,19 +229,22 @@ def _manager(
 
 
 def _pool_lines(
-    resolution: Resolution, managers: tuple[_Manager, ...], remedies: frozenset[GraphRemedy]
+    resolution: Resolution,
+    managers: tuple[_Manager, ...],
+    remedies: frozenset[GraphRemedy],
+    allocator: Callable[[], Allocator],
 ) -> Iterator[MemoryLine]:
     """Growth of the pools, in the order of capture."""
-    shared = CachingAllocator()
+    shared = allocator()
     for manager in managers:
-        pool = shared if GraphRemedy.ONE_CAPTURE_STREAM in remedies else CachingAllocator()
+        pool = shared if GraphRemedy.ONE_CAPTURE_STREAM in remedies else allocator()
         for mode, grown in _played(resolution, manager, pool, remedies):
             for owner, size in grown.items():
                 yield _pool_line(manager, mode, owner, Bytes(size))
 
 
 def _played(
-    resolution: Resolution, manager: _Manager, pool: CachingAllocator, remedies: frozenset[GraphRemedy]
+    resolution: Resolution, manager: _Manager, pool: Allocator, remedies: frozenset[GraphRemedy]
 ) -> Iterator[tuple[CudaGraphMode, dict[str, int]]]:
     """What each mode adds to the pool.  Attention is an eager break of PIECEWISE graphs, so they hold none of it."""
     for mode in CAPTURE_ORDER.value:
@@ -314,7 +322,9 @@ def _indexer_lines(resolution: Resolution, target: _Manager, remedies: frozenset
 # Outside of the pools
 
 
-def _output_lines(resolution: Resolution, target: _Manager, bound: Tokens) -> Iterator[MemoryLine]:
+def _output_lines(
+    resolution: Resolution, target: _Manager, bound: Tokens, allocator: Callable[[], Allocator]
+) -> Iterator[MemoryLine]:
     """The buffers that FULL graphs copy the target's outputs to, and the segments that they keep from being freed.
 
     They are made after the first eager run, before its tensors are given back, from whatever free block fits.  Which
@@ -326,15 +336,14 @@ def _output_lines(resolution: Resolution, target: _Manager, bound: Tokens) -> It
     size = Bytes(tokens * count * target.forward.hidden)
     because = f"{tokens} tokens x {count} tensors x {target.forward.hidden} bytes"
     yield exact_line(f"target: {_OUTPUTS}", Holder.TARGET, Part.GRAPHS, size, because)
-    kept = Bytes(max(_kept_by_outputs(target, tokens, count, bound) - size, 0))
+    kept = Bytes(max(_kept_by_outputs(target, tokens, count, bound, allocator()) - size, 0))
     because = f"rest of the segments that the first eager run of {tokens} tokens left, which the capture outputs share"
     line = _line(target, f"memory kept by {_OUTPUTS}", kept, 0.0, 1.0, because)
     one_call = max(target.forward.accumulators, default=0) * tokens if tokens <= bound else 0
     yield replace(line, high=Bytes(max(kept, one_call)))
 
 
-def _kept_by_outputs(target: _Manager, tokens: Tokens, count: int, bound: Tokens) -> Bytes:
-    memory = CachingAllocator()
+def _kept_by_outputs(target: _Manager, tokens: Tokens, count: int, bound: Tokens, memory: Allocator) -> Bytes:
     live = target.forward.run(memory, tokens, runs_attention=tokens <= bound)
     for _ in range(count):
         memory.take(target.forward.hidden * tokens, _OUTPUTS)

@@ -14,6 +14,7 @@ from servespec.compiler.memory.kv_layers import is_known_layout, kv_cache_plan
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.compiler.memory.set_aside import not_counted, offloaded_lines
 from servespec.compiler.memory.split import split_of
+from servespec.compiler.memory.unbudgeted import unbudgeted_lines
 from servespec.compiler.memory.weights import Decoder, Unknown, decoder_of, stage_lines
 from servespec.compiler.memory.working import working_lines
 from servespec.compiler.resolve.request import engine_field
@@ -119,6 +120,11 @@ class Ledger:
         return Fit.UNKNOWN if self.unknown else Fit.YES
 
     @property
+    def fits_at_start(self) -> Fit:
+        """The verdict without what only steps under load take."""
+        return replace(self, lines=tuple(line for line in self.lines if line.part is not Part.RUNTIME)).fits
+
+    @property
     def whole(self) -> Amount:
         """All on the device at once; a cache that follows the budget gives way to all that the budget counts."""
         if self.pinned_bytes is not None:
@@ -140,7 +146,7 @@ def ledger_of(
     request, spec = resolution.request, resolution.request.spec
     target = decoder_of(request.target, spec.model.dtype, spec.model.quantization)
     stage, weights = _widest_stage(resolution, target)
-    found = (*weights, *working_lines(resolution, target))
+    found = (*weights, *working_lines(resolution, target), *unbudgeted_lines(resolution))
     lines = tuple(line for line in found if isinstance(line, MemoryLine))
     kv = kv_cache_plan(resolution, stage)
     return Ledger(
@@ -212,8 +218,3 @@ def basis_of(ledger: Ledger) -> Basis:
     if ledger.pinned_bytes is not None:
         return Basis.EXACT if not ledger.kv_share else Basis.ESTIMATE
     return max((line.basis for line in ledger.lines), default=Basis.ESTIMATE)
-
-
-def with_spec(resolution: Resolution, spec: ServingSpec) -> Resolution:
-    """The same resolution for a spec that differs in what only the ledger reads."""
-    return replace(resolution, request=replace(resolution.request, spec=spec))

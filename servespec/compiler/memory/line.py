@@ -15,6 +15,7 @@ class Part(StrEnum):
     GRAPHS = "graphs"
     KV_CACHE = "kv_cache"
     OTHER = "other"
+    RUNTIME = "runtime"
 
 
 class Holder(StrEnum):

@@ -1,5 +1,7 @@
 """What a spec says about graphs, in the compiler's units: fields, LoRA cases, microbatches, list and defaults."""
 
+from typing import Any
+
 from servespec.compiler.facts.architectures import largest_graph_hook
 from servespec.compiler.facts.devices import is_sm100
 from servespec.compiler.facts.engine_fields import EngineTable
@@ -9,7 +11,14 @@ from servespec.compiler.graphs.split import CaptureFields, SizeDefaults
 from servespec.compiler.graphs.stock import TokenListRequest
 from servespec.compiler.resolve.drafting import Drafting
 from servespec.compiler.resolve.request import ResolveRequest, engine_field, uses_microbatches
-from servespec.schema.capture_rules import legacy_in_force
+from servespec.schema.capture_rules import (
+    DECODE_BUDGET,
+    DECODE_CAP,
+    DECODE_SIZES,
+    PREFILL_CAP,
+    PREFILL_SIZES,
+    legacy_in_force,
+)
 from servespec.schema.spec import ServingSpec
 from servespec.units import Requests, Tokens
 
@@ -29,6 +38,21 @@ def capture_fields(spec: ServingSpec) -> CaptureFields:
         legacy_sizes_tokens=_all_tokens(section.cudagraph_capture_sizes) if legacy else None,
         legacy_max_tokens=_tokens(section.max_cudagraph_capture_size) if legacy else None,
     )
+
+
+def written_fields(fields: CaptureFields) -> dict[str, Any]:
+    """The new fields that are set, as a spec writes them: what :func:`capture_fields` reads."""
+    budget = "unlimited" if fields.unlimited_budget else fields.decode_budget_tokens
+    values = {
+        PREFILL_CAP: fields.prefill_cap_tokens,
+        PREFILL_SIZES: fields.prefill_sizes_tokens,
+        DECODE_CAP: fields.decode_cap_requests,
+        DECODE_SIZES: fields.decode_sizes_requests,
+        DECODE_BUDGET: budget,
+    }
+    return {
+        name: list(value) if isinstance(value, tuple) else value for name, value in values.items() if value is not None
+    }
 
 
 def _tokens(value: int | None) -> Tokens | None:
