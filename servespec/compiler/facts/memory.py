@@ -69,13 +69,13 @@ def _measured(value: int, quote: str, note: str) -> Sourced[Bytes]:
 
 SAMPLER_LOGIT: Final = _measured(
     24,
-    "peak_activation_gib: 0.86 at 256 requests and 1.75 at 512, of 151936 tokens",
+    "peak of a step: 0.86 at 256 requests and 1.75 at 512, of 151936 tokens",
     "for each request and token of the vocabulary: 23.7 and 24.2 bytes. The engine's profile run sorts fp32 logits; "
     "with FlashInfer's sampler it does not",
 )
 CONTEXT: Final = _measured(
     450 << 20,
-    "consumed_gib less loading_gib: 0.57 and 0.90",
+    "consumed less weights: 0.57 and 0.90 GiB",
     "0.51 and 0.37 GiB are left without the persistent hidden states and the workspace of the experts",
 )
 COMMUNICATOR: Final = Sourced(
