@@ -17,6 +17,9 @@ def _engine(value: int, unit: str, path: str, quote: str, note: str = "") -> Sou
 
 DEFAULT_BLOCK_TOKENS: Final = _engine(16, "tokens", _CACHE, "DEFAULT_BLOCK_SIZE: ClassVar[int] = 16")
 _SIZES = "def get_supported_kernel_block_sizes(kv_cache_spec=None) -> list[int | MultipleOf]:"
+COMPRESSED_BLOCK_TOKENS: Final = _engine(
+    256, "tokens", "vllm/models/deepseek_v4/sparse_mla.py", _SIZES + "return [256]", "all that the kernel takes"
+)
 _FIRST_OF = "the smallest that the kernel takes, where it does not take the default"
 BLOCK_TOKENS: Final[Mapping[str, Sourced[int]]] = MappingProxyType(
     {
@@ -28,6 +31,8 @@ BLOCK_TOKENS: Final[Mapping[str, Sourced[int]]] = MappingProxyType(
         "FLASHINFER_MLA": _engine(
             32, "tokens", f"{_BACKENDS}/mla/flashinfer_mla.py", _SIZES + "return [32, 64]", _FIRST_OF
         ),
+        "FLASHMLA_SPARSE_DSV4": COMPRESSED_BLOCK_TOKENS,
+        "FLASHINFER_MLA_SPARSE_DSV4": COMPRESSED_BLOCK_TOKENS,
     }
 )
 """Blocks of the backends that do not take the engine's default."""
@@ -50,6 +55,50 @@ INDEX_SCALE_ELEMENTS: Final = _engine(
     "self.quant_block_size = 128",
     "of the sparse index that share a 4-byte scale",
 )
+_COMPRESSED = "vllm/models/deepseek_v4"
+COMPRESSED_TOKEN_BYTES: Final = _engine(
+    584,
+    "bytes",
+    f"{_COMPRESSED}/attention.py",
+    "state_content_bytes=584 if uses_fp8_ds_mla_layout else None",
+    "a compressed or windowed token of DeepSeek V4, in fp8 with its scales",
+)
+COMPRESSED_ALIGNMENT: Final = _engine(
+    576, "bytes", f"{_COMPRESSED}/attention.py", "alignment=576 if uses_fp8_ds_mla_layout else 512,"
+)
+PLAIN_ALIGNMENT: Final = _engine(
+    512,
+    "bytes",
+    f"{_COMPRESSED}/attention.py",
+    "alignment=576 if uses_fp8_ds_mla_layout else 512,",
+    "of pages whose rows are plain elements",
+)
+COMPRESSED_INDEX_RATIO: Final = _engine(
+    4, "tokens", f"{_COMPRESSED}/attention.py", "if self.compress_ratio == 4:", "the ratio that has an index"
+)
+COMPRESSED_WINDOW_BLOCK_TOKENS: Final = _engine(64, "tokens", f"{_BACKENDS}/mla/sparse_swa.py", "block_size: int = 64,")
+COMPRESSED_STATE_BLOCK_TOKENS: Final[Mapping[int, Sourced[int]]] = MappingProxyType(
+    {
+        4: _engine(4, "tokens", f"{_COMPRESSED}/compressor.py", "if compress_ratio == 4: self.block_size = 4"),
+        128: _engine(8, "tokens", f"{_COMPRESSED}/compressor.py", "elif compress_ratio == 128: self.block_size = 8"),
+    }
+)
+"""Blocks of the partial states, by the ratio of their layer."""
+BLOCK_DRAFT_LAYERS: Final = _engine(
+    3,
+    "layers",
+    f"{_COMPRESSED}/nvidia/dspark.py",
+    'self.num_dspark_layers = getattr(config, "n_mtp_layers", None) or 3',
+    "of the block drafter of DeepSeek V4, where the config names no `n_mtp_layers`",
+)
+SCALED_FOUR_BIT_ELEMENTS: Final = _engine(
+    32,
+    "elements",
+    f"{_COMPRESSED}/common/ops/fused_indexer_q.py",
+    "MXFP4_BLOCK_SIZE = 32",
+    "of a 4-bit index that share a scale of one byte",
+)
+
 ALTERNATING_WINDOWS: Final = Sourced(
     ("GptOssForCausalLM",),
     "architectures",

@@ -97,6 +97,11 @@ class _Reading:
         return presence is Presence.ALWAYS or (presence is Presence.CONFIG and self.flag(*keys))
 
 
+def is_size(value: object) -> TypeGuard[int]:
+    """Whether a value of a config.json can be a size."""
+    return _is_integer(value) and value > 0
+
+
 def dimensions_of(model: Model, facts: LayerFacts) -> Dimensions | Missing:
     """The sizes of a model whose layers are such, or what its config.json lacks."""
     read = _Reading(text_config(model.config))
@@ -113,7 +118,7 @@ def _read(model: Model, facts: LayerFacts, read: _Reading) -> Dimensions:
     heads = read.known("num_attention_heads", traits.num_attention_heads)
     hidden = read.known("hidden_size", traits.hidden_size)
     latent = _latent(model, read) if facts.is_latent else None
-    head = traits.head_dim or hidden // heads
+    head = read.known("head_dim", traits.head_dim or max(1, hidden // heads))
     return Dimensions(
         layers=layers,
         hidden=hidden,
