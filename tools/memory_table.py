@@ -27,6 +27,7 @@ from servespec.compiler.memory.graph_pools import (  # noqa: E402
     engine_estimate,
     graph_lines,
 )
+from servespec.compiler.memory.kv_cache import KvCache  # noqa: E402
 from servespec.compiler.memory.ledger import Ledger, ledger_of  # noqa: E402
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line  # noqa: E402
 from servespec.compiler.plan import Plan  # noqa: E402
@@ -41,6 +42,7 @@ FILES = (
     "2026-11-29-h200-memory.json",
     "2026-11-29-h200-graph-memory.json",
     "published-gb200-memory.json",
+    "published-sm120-memory.json",
 )
 
 GRAPHS_BOUND = 0.15
@@ -49,22 +51,29 @@ BOUNDS: Mapping[str, float] = {
     "weights": 0.01,
     "peak of a step": 0.05,
     "consumed": 0.02,
-    "KV cache": 0.02,
+    "KV cache": 0.05,
     "KV tokens": 0.05,
+    "a KV token": 0.01,
 }
 """How far a figure may be off, as a share of what was measured; a graph figure is not named here."""
 
+_SPARSE_BLOCKS = "workspaces of its block-sparse attention are not counted"
+_ENCODERS = (
+    "its encoders are not counted; without them the counted lines leave 27 % more tokens, so 20 GiB are not explained"
+)
 MISSED: Mapping[tuple[str, str], str] = {
     ("30B-A3B EAGLE3 K=7, stock", "added"): "objects of FULL graphs have no measurement of their own on an H200",
     ("DeepSeek-V4-Flash DSpark K=7, plan", "target PIECEWISE"): "0.33.0 has the attention output in the graph",
     ("DeepSeek-V4-Flash DSpark K=7 adaptive, plan", "target PIECEWISE"): "0.33.0 has the attention output in the graph",
     ("DeepSeek-V4-Flash DSpark K=7 adaptive, plan", "target FULL"): "one segment of converted logits, not two",
-    ("MiniMax-M3 EAGLE3 K=3, stock", "target FULL"): "its experts' widths are not public",
-    ("MiniMax-M3 EAGLE3 K=3, plan", "target FULL"): "its experts' widths are not public",
-    ("MiniMax-M3 EAGLE3 K=3, stock", "added"): "its experts' widths are not public",
-    ("MiniMax-M3 EAGLE3 K=3, plan", "added"): "its experts' widths are not public",
-    ("MiniMax-M3 EAGLE3 K=3, stock", "estimate"): "its experts' widths are not public",
-    ("MiniMax-M3 EAGLE3 K=3, plan", "estimate"): "its experts' widths are not public",
+    ("MiniMax-M3 EAGLE3 K=3, stock", "target FULL"): _SPARSE_BLOCKS,
+    ("MiniMax-M3 EAGLE3 K=3, plan", "target FULL"): _SPARSE_BLOCKS,
+    ("MiniMax-M3 EAGLE3 K=3, stock", "added"): _SPARSE_BLOCKS,
+    ("MiniMax-M3 EAGLE3 K=3, plan", "added"): _SPARSE_BLOCKS,
+    ("MiniMax-M3 EAGLE3 K=3, stock", "estimate"): _SPARSE_BLOCKS,
+    ("MiniMax-M3 EAGLE3 K=3, plan", "estimate"): _SPARSE_BLOCKS,
+    ("MiniMax-M3 EAGLE3 K=3, stock", "KV tokens"): _ENCODERS,
+    ("MiniMax-M3 EAGLE3 K=3, plan", "KV tokens"): _ENCODERS,
 }
 """Rows that are further off than their bound, and why; one that comes within it has to leave this table."""
 
@@ -157,9 +166,13 @@ def _launch(file: str, models: Json, one: Json) -> Launch:
 
 
 def _figure(name: str, written: Json) -> Figure:
-    unit = next(unit for unit in ("gib", "bytes", "tokens") if unit in written)
+    unit = next(unit for unit in _UNITS if unit in written)
     value = written[unit] / GIB if unit == "bytes" else written[unit]
-    return Figure(name, value, "tokens" if unit == "tokens" else "GiB", bool(written.get("fitted")))
+    return Figure(name, value, _UNITS[unit], bool(written.get("fitted")))
+
+
+_UNITS: Mapping[str, str] = {"gib": "GiB", "bytes": "GiB", "tokens": "tokens", "token_bytes": "bytes"}
+"""A figure's key in the file, and the unit that it is shown in."""
 
 
 def savings() -> Iterator[Saving]:
@@ -245,7 +258,9 @@ def _given_estimate(launch: Launch) -> MemoryLine | None:
     return exact_line("the engine's own estimate of its graphs", Holder.ENGINE, Part.GRAPHS, size, "as it was logged")
 
 
-_OF_LEDGER = ("weights", "consumed", "peak of a step", "KV cache", "KV tokens")
+_OWN_LINES: Mapping[str, str] = {"parallel hidden states kept": "parallel hidden states of the target"}
+"""Figures that are one line of the ledger, and its owner."""
+_OF_LEDGER = ("weights", "consumed", "peak of a step", "KV cache", "KV tokens", "a KV token", *_OWN_LINES)
 
 
 def _of_ledger(name: str, ledger: Ledger) -> float | None:
@@ -254,6 +269,10 @@ def _of_ledger(name: str, ledger: Ledger) -> float | None:
         "consumed": (Part.WEIGHTS, Part.OTHER),
         "peak of a step": (Part.ACTIVATIONS,),
     }
+    if name in _OWN_LINES:
+        return sum(line.size for line in ledger.lines if line.owner == _OWN_LINES[name]) / GIB
+    if name == "a KV token":
+        return None if isinstance(ledger.kv, str) else _token_bytes(ledger.kv)
     missing = {line.part for line in ledger.unknown}
     if missing & set(parts.get(name, ())):
         return None
@@ -262,6 +281,10 @@ def _of_ledger(name: str, ledger: Ledger) -> float | None:
     if ledger.pinned_bytes is None and Part.WEIGHTS in missing:
         return None
     return ledger.cache.size / GIB if name == "KV cache" else ledger.tokens(ledger.cache.size)
+
+
+def _token_bytes(kv: KvCache) -> float:
+    return kv.block_bytes * kv.request_blocks / kv.request.max_model_len_tokens
 
 
 def _of_graphs(name: str, resolution: Resolution, lines: Lines) -> int:

@@ -9,6 +9,7 @@ from servespec.compiler.memory.kv_cache import KvCache, LayerKind
 from servespec.compiler.memory.kv_layers import kv_cache_plan
 from tests.memory_cases import (
     DEEPSEEK_V4_FLASH,
+    FP8,
     KIMI_LINEAR_48B,
     MINIMAX_M3,
     QWEN3_NEXT_80B,
@@ -120,7 +121,7 @@ def test_an_index_beside_keys_and_values_by_hand(tmp_path: Path) -> None:
 
 
 def qwen3_next(folder: Path, **sections: Any) -> KvCache:
-    return cache(folder, QWEN3_NEXT_80B, **sections)
+    return cache(folder, QWEN3_NEXT_80B | FP8, **sections)
 
 
 STATE_BYTES = (2 * 16 * 128 + 32 * 128) * 3 * 2 + 32 * 128 * 128 * 2
@@ -147,7 +148,7 @@ def test_without_cached_prefixes_a_request_has_one_state_a_layer(tmp_path: Path)
 
 
 def test_every_draft_has_a_state_of_its_own(tmp_path: Path) -> None:
-    target = QWEN3_NEXT_80B | {"num_nextn_predict_layers": 1}
+    target = QWEN3_NEXT_80B | FP8 | {"num_nextn_predict_layers": 1}
     drafted = cache(
         tmp_path, target, speculative={"method": "mtp", "num_speculative_tokens": 3},
         memory={"enable_prefix_caching": False},
@@ -181,7 +182,7 @@ def test_latent_attention_beside_states_has_blocks_of_128(tmp_path: Path) -> Non
 
 
 def test_states_need_the_hybrid_manager(tmp_path: Path) -> None:
-    refused = found(tmp_path, QWEN3_NEXT_80B, scheduler={"disable_hybrid_kv_cache_manager": True})
+    refused = found(tmp_path, QWEN3_NEXT_80B | FP8, scheduler={"disable_hybrid_kv_cache_manager": True})
 
     assert "hybrid KV cache manager" in str(refused)
 

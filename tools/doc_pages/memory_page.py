@@ -56,7 +56,7 @@ def _row(row: measured.Row) -> tuple[str, ...]:
 
 
 def _value(value: float, unit: str) -> str:
-    return f"{value:,.0f} tokens" if unit == "tokens" else f"{value:,.3f} GiB"
+    return f"{value:,.3f} GiB" if unit == "GiB" else f"{value:,.0f} {unit}"
 
 
 def _verdict(row: measured.Row) -> str:

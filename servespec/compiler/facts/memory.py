@@ -84,6 +84,13 @@ COMPRESSED_STATE_BLOCK_TOKENS: Final[Mapping[int, Sourced[int]]] = MappingProxyT
     }
 )
 """Blocks of the partial states, by the ratio of their layer."""
+PADDED_HEADS: Final = _engine(
+    64,
+    "heads",
+    f"{_COMPRESSED}/nvidia/flashmla.py",
+    "return 64 if num_heads <= 64 else 128",
+    "FlashMLA's queries and outputs have a multiple of these on a rank, so that tensor parallelism saves none",
+)
 BLOCK_DRAFT_LAYERS: Final = _engine(
     3,
     "layers",

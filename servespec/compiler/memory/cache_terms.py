@@ -23,8 +23,9 @@ class StateTypes:
 class CacheTerms:
     """``element_bytes`` is one cached element of attention, ``model_bytes`` one of the model's own type.
 
-    ``index_type`` is that of a sparse index; ``keeps_prefixes`` says that prefixes are cached, for which states are
-    kept at block boundaries.  ``context_tokens`` is the longest context.
+    ``is_type_written`` says that somebody chose the cached type, so that a backend may not.  ``index_type`` is that of
+    a sparse index; ``keeps_prefixes`` says that prefixes are cached, for which states are kept at block boundaries.
+    ``context_tokens`` is the longest context.
     """
 
     split: Split
@@ -33,6 +34,7 @@ class CacheTerms:
     block_tokens: int
     context_tokens: int
     drafts: int = 0
+    is_type_written: bool = True
     index_type: str = "auto"
     backend: str = ""
     compute_capability: tuple[int, int] = (9, 0)
@@ -63,6 +65,7 @@ def terms_of(resolution: Resolution, context_tokens: int) -> CacheTerms | str:
         block_tokens=_block_tokens(resolution),
         context_tokens=context_tokens,
         drafts=resolution.frame.num_speculative_tokens,
+        is_type_written=_cache_type(spec, resolution.request.target) is not None,
         index_type=str(engine_field(spec, "attention", "indexer_kv_dtype", "auto")),
         backend=_backend(resolution),
         compute_capability=resolution.device.compute_capability,
@@ -90,10 +93,15 @@ def _backend(resolution: Resolution) -> str:
 
 def _element_bytes(spec: ServingSpec, target: Model) -> int | None:
     """Bytes of one cached element; None for packed types."""
-    written = spec.memory.kv_cache_dtype
-    name = target.traits.checkpoint_kv_cache_dtype if written in (None, "auto") else written
+    name = _cache_type(spec, target)
     if name is None:
         return dtype_bytes(spec.model.dtype)
     if name in ("bfloat16", "float16", "half"):
         return 2
     return 1 if name in ("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla", "fp8_inc") else None
+
+
+def _cache_type(spec: ServingSpec, target: Model) -> str | None:
+    """The spec's, else the checkpoint's; None is left to the engine."""
+    written = spec.memory.kv_cache_dtype
+    return target.traits.checkpoint_kv_cache_dtype if written in (None, "auto") else written

@@ -3,8 +3,7 @@
 Source: vllm/models/deepseek_v4/attention.py, compressor.py, and vllm/v1/attention/backends/mla/sparse_swa.py.
 """
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from servespec.compiler.facts.memory import (
     COMPRESSED_ALIGNMENT,
@@ -19,7 +18,8 @@ from servespec.compiler.facts.memory import (
 )
 from servespec.compiler.facts.model_traits import text_config
 from servespec.compiler.memory.cache_terms import CacheTerms
-from servespec.compiler.memory.dimensions import is_size
+from servespec.compiler.memory.compress_ratios import compress_ratios, compresses_context
+from servespec.compiler.memory.config_sizes import is_size
 from servespec.compiler.memory.kv_cache import KvLayer, LayerKind
 from servespec.compiler.memory.line import Holder
 from servespec.compiler.model import Model
@@ -34,37 +34,12 @@ Source: vllm/models/deepseek_v4/nvidia/model.py: _select_dsv4_attn_cls.
 """
 
 
-def compresses_context(model: Model) -> bool:
-    """Whether the model is such, and not one of another generation that also names ratios."""
-    return model.traits.model_type == "deepseek_v4" and bool(_ratios(model))
-
-
-def _ratios(model: Model) -> tuple[int, ...]:
-    """The ratio of each of the target's layers; 0 keeps a window alone.
-
-    Source: vllm/transformers_utils/deepseek_v4_utils.py: get_compress_ratios.
-    """
-    text, layers = text_config(model.config), model.traits.num_hidden_layers or 0
-    written = text.get("compress_ratios")
-    if isinstance(written, list):
-        return _known_ratios(written[:layers])
-    rates, types = text.get("compress_rates"), model.traits.layer_types
-    if not isinstance(rates, Mapping) or types is None:
-        return ()
-    return _known_ratios([rates.get(kind, 0) for kind in types[:layers]])
-
-
-def _known_ratios(ratios: list[Any]) -> tuple[int, ...]:
-    """Empty where the engine has no such layer."""
-    return tuple(ratios) if all(ratio in (0, 1, *COMPRESSED_STATE_BLOCK_TOKENS) for ratio in ratios) else ()
-
-
 def packs_blocks(model: Model) -> bool:
     """The index lies beside the compressed keys, which asks for blocks outermost.
 
     Source: vllm/v1/attention/backends/mla/indexer.py: DeepseekV4IndexerBackend.
     """
-    return compresses_context(model) and COMPRESSED_INDEX_RATIO.value in _ratios(model)
+    return compresses_context(model) and COMPRESSED_INDEX_RATIO.value in compress_ratios(model)
 
 
 def compressed_layers(model: Model, terms: CacheTerms) -> tuple[tuple[KvLayer, ...], ...] | str:
@@ -72,7 +47,7 @@ def compressed_layers(model: Model, terms: CacheTerms) -> tuple[tuple[KvLayer, .
     because = _refusal(model, terms)
     if because:
         return because
-    return tuple(tuple(_layer(model, terms, ratio)) for ratio in _ratios(model))
+    return tuple(tuple(_layer(model, terms, ratio)) for ratio in compress_ratios(model))
 
 
 def window_layer(model: Model, terms: CacheTerms, holder: Holder) -> KvLayer | str:
@@ -81,7 +56,7 @@ def window_layer(model: Model, terms: CacheTerms, holder: Holder) -> KvLayer | s
 
 
 def _refusal(model: Model, terms: CacheTerms) -> str:
-    if not _is_plain(terms) and terms.element_bytes != 1:
+    if not _is_plain(terms) and terms.is_type_written and terms.element_bytes != 1:
         return "the packed cache of this backend takes fp8 alone"
     if terms.block_tokens % COMPRESSED_BLOCK_TOKENS.value:
         return f"blocks of {terms.block_tokens} tokens are no multiple of {COMPRESSED_BLOCK_TOKENS.value}"

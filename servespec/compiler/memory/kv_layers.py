@@ -6,32 +6,25 @@ from dataclasses import dataclass, replace
 from servespec.compiler.facts.decoder_layers import DECODER_LAYERS
 from servespec.compiler.facts.memory import (
     ALTERNATING_WINDOWS,
-    BLOCK_DRAFT_LAYERS,
     INDEX_SCALE_ELEMENTS,
     SPARSE_FP8_TOKEN_BYTES,
 )
 from servespec.compiler.facts.model_traits import text_config
 from servespec.compiler.facts.state_layers import STATE_LAYERS
 from servespec.compiler.memory.cache_terms import CacheTerms, terms_of
+from servespec.compiler.memory.compress_ratios import block_draft_layers, compresses_context
 from servespec.compiler.memory.compressed_layers import (
     compressed_layers,
-    compresses_context,
     packs_blocks,
     window_layer,
 )
-from servespec.compiler.memory.dimensions import is_size
+from servespec.compiler.memory.config_sizes import is_size
 from servespec.compiler.memory.kv_cache import KvCache, KvLayer, KvRequest, LayerKind
 from servespec.compiler.memory.kv_groups import kv_cache_of
 from servespec.compiler.memory.line import Holder
+from servespec.compiler.memory.recurrent_sizes import has_states, layer_states, state_facts
 from servespec.compiler.memory.split import drafter_split_of, split_of
-from servespec.compiler.memory.state_layers import (
-    has_states,
-    hybrid_block_tokens,
-    layer_states,
-    state_bytes,
-    state_facts,
-    state_layer,
-)
+from servespec.compiler.memory.state_layers import hybrid_block_tokens, state_bytes, state_layer
 from servespec.compiler.model import Model
 from servespec.compiler.resolve.request import engine_field, max_model_len
 from servespec.compiler.resolve.resolution import Resolution
@@ -312,7 +305,7 @@ def _own_layers(model: Model, target: TargetCaches, method: str | None) -> tuple
 
     Source: vllm/models/deepseek_v4/nvidia/dspark.py: DSparkDeepseekV4Model.
     """
-    count = _block_draft_layers(model) if method == "dspark" and compresses_context(model) else model.draft_tokens
+    count = block_draft_layers(model) if method == "dspark" and compresses_context(model) else model.draft_tokens
     if method not in ("mtp", "dspark") or not count or (method == "dspark" and not compresses_context(model)):
         return "the drafter's layers are not in config.json"
     if compresses_context(model):
@@ -323,8 +316,3 @@ def _own_layers(model: Model, target: TargetCaches, method: str | None) -> tuple
         return "the drafter's layers are not in config.json"
     own = tuple(replace(layer, holder=Holder.DRAFTER) for layer in attention[-1] if layer.kind is not LayerKind.STATE)
     return own * count
-
-
-def _block_draft_layers(model: Model) -> int:
-    named = model.config.get("n_mtp_layers")
-    return named if isinstance(named, int) and named > 0 else BLOCK_DRAFT_LAYERS.value
