@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from servespec.compiler.plan import Plan
-from tests.plans import compiled
+from tests.plans import compiled, model_folder
 
 Json = dict[str, Any]
 
@@ -20,7 +20,19 @@ QWEN3_30B: Json = {
     "num_key_value_heads": 4, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "vocab_size": 151936,
     "max_position_embeddings": 40960, "tie_word_embeddings": False,
 }  # fmt: skip
+
+
+def public(name: str, **changes: Any) -> Json:
+    """A model of ``tests/models``."""
+    config: Json = json.loads(Path(model_folder(name), "config.json").read_text(encoding="utf-8"))
+    return config | changes
+
+
 FP8: Json = {"quantization_config": {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [128, 128]}}
+DEEPSEEK_V4_FLASH = public("deepseek-v4-flash-fp4")
+MINIMAX_M3 = public("minimax-m3-nvfp4")
+QWEN3_NEXT_80B = {key: value for key, value in public("qwen3-next-80b-a3b-fp8").items() if key not in FP8}
+KIMI_LINEAR_48B = public("kimi-linear-48b-a3b-instruct")
 
 
 def eagle3_of(target: Json, **changes: Any) -> Json:

@@ -17,6 +17,7 @@ from doc_pages.devices_page import devices_page
 from doc_pages.diagnostics_page import diagnostics_page
 from doc_pages.facts_page import facts_page
 from doc_pages.measured_page import measured_page
+from doc_pages.memory_page import memory_page
 from doc_pages.readme import readme
 from doc_pages.runners_page import runners_page
 from doc_pages.spec_page import spec_page
@@ -38,6 +39,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/engine-facts.md": facts_page,
     "docs/reference/runners.md": runners_page,
     "docs/reference/measured.md": lambda: measured_page(ROOT),
+    "docs/reference/memory.md": memory_page,
     "docs/schema/spec-1.json": lambda: _json(spec_schema()),
     "docs/schema/plan-1.json": lambda: _json(PLAN_SCHEMA),
     "docs/schema/record-1.json": lambda: _json(RECORD_SCHEMA),

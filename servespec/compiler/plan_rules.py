@@ -255,5 +255,17 @@ P132 = Rule(
     "sets aside for graphs beyond what those take. A lower decode budget makes the second smaller: it can raise this "
     "risk.", "vllm/model_executor/layers/sparse_attn_indexer.py: sparse_attn_indexer",
 )  # fmt: skip
+P140 = Rule(
+    "P140", "more-requests-than-states", Severity.ERROR, "the cache has fewer blocks than requests with a state",
+    "A recurrent layer keeps the state of a request in a block of the KV cache, and decode graphs are captured for "
+    "`scheduler.max_num_seqs` requests. With fewer blocks the engine ends at start-up.",
+    "vllm/config/compilation.py: CompilationConfig.resolve_cudagraph_mode_and_sizes",
+)  # fmt: skip
+P141 = Rule(
+    "P141", "maybe-more-requests-than-states", Severity.WARNING, "the cache may have fewer blocks than requests",
+    "At the low end of the KV cache's error bar there are fewer blocks than requests whose states they hold, and the "
+    "engine would end at start-up.",
+    "vllm/config/compilation.py: CompilationConfig.resolve_cudagraph_mode_and_sizes",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -6,13 +6,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servespec.compiler.facts.decoder_layers import DECODER_LAYERS
-from servespec.compiler.memory.kv_cache import KvCache, KvLayer, KvRequest, kv_cache_of
-from servespec.compiler.memory.kv_layers import layers_of
+from servespec.compiler.facts.state_layers import STATE_LAYERS
+from servespec.compiler.memory.cache_terms import CacheTerms
+from servespec.compiler.memory.compressed_layers import packs_blocks
+from servespec.compiler.memory.kv_cache import KvCache, KvLayer, KvRequest, LayerKind
+from servespec.compiler.memory.kv_groups import kv_cache_of
+from servespec.compiler.memory.kv_layers import target_caches
 from servespec.compiler.memory.line import Holder, MemoryLine
 from servespec.compiler.memory.split import Split
 from servespec.compiler.memory.weights import Decoder, decoder_of, stage_lines
-from servespec.compiler.model import model_of
+from servespec.compiler.model import Model, model_of
 from servespec.units import Bytes, Tokens
+
+TERMS = CacheTerms(split=Split(tensor=2), element_bytes=1, model_bytes=2, block_tokens=16, context_tokens=4096)
 
 
 @st.composite
@@ -89,16 +95,34 @@ def test_scales_and_elements_of_fp8_are_about_half(config: dict[str, Any]) -> No
 
 @st.composite
 def caches(draw: st.DrawFn) -> KvCache:
-    kinds = draw(st.lists(st.sampled_from([(256, None), (256, 64), (128, 64), (96, 512)]), min_size=1, max_size=30))
+    """Layers with attention, windows of several lengths, and states of one or more blocks."""
+    kinds = draw(
+        st.lists(
+            st.sampled_from([(256, 0, 0), (256, 64, 0), (128, 64, 0), (96, 512, 0), (256, 0, 3)]),
+            min_size=1,
+            max_size=30,
+        )
+    )
+    block_tokens = draw(st.sampled_from([16, 64]))
     layers = tuple(
-        KvLayer(holder=Holder.TARGET, token_bytes=Bytes(token_bytes), window_tokens=window)
-        for token_bytes, window in kinds
+        KvLayer(
+            holder=Holder.TARGET,
+            kind=LayerKind.STATE if blocks else LayerKind.WINDOW if window else LayerKind.FULL,
+            block_tokens=block_tokens,
+            page_bytes=Bytes(token_bytes * block_tokens),
+            window_tokens=window or None,
+            state_blocks=blocks,
+            content=(token_bytes,),
+        )
+        for token_bytes, window, blocks in kinds
     )
     request = KvRequest(
         max_model_len_tokens=Tokens(draw(st.integers(1, 100_000))),
         in_flight_tokens=Tokens(draw(st.integers(0, 20_000))),
     )
-    return kv_cache_of(layers, draw(st.sampled_from([16, 64])), request)
+    found = kv_cache_of(layers, request)
+    assert isinstance(found, KvCache)
+    return found
 
 
 @given(cache=caches(), size_bytes=st.integers(0, 1 << 34), more_bytes=st.integers(0, 1 << 30))
@@ -163,5 +187,52 @@ def test_no_config_is_a_fault_of_ours(architecture: str, base: dict[str, Any], c
         assert all(
             line.size > 0 for lines in stage_lines(found, Split(tensor=2, pipeline=2), Holder.TARGET) for line in lines
         )
-    layers = layers_of(model, Split(tensor=2), 2, Holder.TARGET)
-    assert isinstance(layers, str) or all(layer.token_bytes > 0 for layer in layers)
+    assert_counted(model)
+
+
+def assert_counted(model: Model) -> None:
+    target = target_caches(model, TERMS)
+    if isinstance(target, str):
+        assert target
+        return
+    layers = tuple(layer for caches in target.layers for layer in caches)
+    assert all(layer.page_bytes > 0 and layer.block_tokens > 0 for layer in layers)
+    if layers:
+        request = KvRequest(max_model_len_tokens=Tokens(4096), in_flight_tokens=Tokens(64))
+        found = kv_cache_of(layers, request, packs_blocks=packs_blocks(model))
+        assert found if isinstance(found, str) else found.block_bytes > 0
+
+
+_OTHER_KEYS = st.sampled_from(
+    [
+        "compress_ratios", "compress_rates", "sliding_window", "head_dim", "index_head_dim", "num_hidden_layers",
+        "layer_types", "layers_block_type", "full_attention_interval", "attn_layer_period", "attn_layer_offset",
+        "hybrid_override_pattern", "linear_attn_config", "linear_num_key_heads", "linear_num_value_heads",
+        "linear_key_head_dim", "linear_value_head_dim", "linear_conv_kernel_dim", "mamba_num_heads", "mamba_head_dim",
+        "n_groups", "ssm_state_size", "conv_kernel", "mamba_expand", "mamba_n_heads", "mamba_d_head", "mamba_d_ssm",
+        "mamba_n_groups", "mamba_d_state", "mamba_d_conv", "conv_dim", "conv_L_cache", "num_heads", "expand",
+        "state_size", "mamba_ssm_dtype", "mamba_ssm_cache_dtype", "sparse_attention_config", "kv_lora_rank",
+    ]
+)  # fmt: skip
+_STATES = {
+    "linear_num_key_heads": 8, "linear_num_value_heads": 8, "linear_key_head_dim": 128, "linear_value_head_dim": 128,
+    "linear_conv_kernel_dim": 4, "mamba_num_heads": 8, "mamba_head_dim": 64, "n_groups": 8, "ssm_state_size": 128,
+    "conv_kernel": 4, "mamba_expand": 2, "mamba_n_heads": 8, "mamba_d_head": 64, "mamba_d_ssm": 512,
+    "mamba_n_groups": 8, "mamba_d_state": 16, "mamba_d_conv": 4, "conv_dim": 512, "conv_L_cache": 3,
+    "compress_ratios": [0, 4, 128] * 4, "sliding_window": 128, "index_head_dim": 128, "full_attention_interval": 4,
+    "linear_attn_config": {"kda_layers": [1, 2, 3], "num_heads": 8, "head_dim": 128, "short_conv_kernel_size": 4},
+}  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(
+    architecture=st.sampled_from([*STATE_LAYERS, "DeepseekV4ForCausalLM", "MiniMaxM3SparseForCausalLM"]),
+    base=configs(),
+    changes=st.dictionaries(_OTHER_KEYS, _VALUES | st.dictionaries(_OTHER_KEYS, _VALUES, max_size=3), max_size=4),
+)
+def test_no_config_of_states_or_compressed_contexts_is_a_fault_of_ours(
+    architecture: str, base: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    kind = "deepseek_v4" if architecture.startswith("Deepseek") else "x"
+
+    assert_counted(model_of(base | _STATES | {"architectures": [architecture], "model_type": kind} | changes, "0.33.0"))

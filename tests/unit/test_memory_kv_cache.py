@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from servespec.compiler.memory.kv_cache import KvCache, KvLayer, KvRequest, kv_cache_of
+from servespec.compiler.memory.kv_cache import KvCache, KvLayer, KvRequest, LayerKind
+from servespec.compiler.memory.kv_groups import kv_cache_of
 from servespec.compiler.memory.kv_layers import kv_cache_plan
 from servespec.compiler.memory.line import Holder
 from servespec.units import Bytes, Tokens
@@ -27,8 +28,22 @@ def cache(folder: Path, target: dict[str, Any], draft: dict[str, Any] | None = N
     return found
 
 
-def layer(token_bytes: int = 100, window: int | None = None) -> KvLayer:
-    return KvLayer(holder=Holder.TARGET, token_bytes=Bytes(token_bytes), window_tokens=window)
+def layer(token_bytes: int = 100, window: int | None = None, **changes: Any) -> KvLayer:
+    plain = {
+        "holder": Holder.TARGET,
+        "kind": LayerKind.FULL if window is None else LayerKind.WINDOW,
+        "block_tokens": 16,
+        "page_bytes": Bytes(16 * token_bytes),
+        "window_tokens": window,
+        "content": (token_bytes,),
+    }
+    return KvLayer(**plain | changes)
+
+
+def grouped(layers: tuple[KvLayer, ...], request: KvRequest = REQUEST, **more: Any) -> KvCache:
+    found = kv_cache_of(layers, request, **more)
+    assert isinstance(found, KvCache), found
+    return found
 
 
 @pytest.mark.parametrize(
@@ -96,7 +111,7 @@ def test_a_sparse_index_has_a_cache_of_its_own(tmp_path: Path) -> None:
 
 def test_full_layers_and_windows_share_one_pool() -> None:
     """12 of each kind: two groups of 12, a request takes blocks of both."""
-    found = kv_cache_of((layer(), layer(window=128)) * 12, 16, REQUEST)
+    found = grouped((layer(), layer(window=128)) * 12, REQUEST)
 
     assert [(group.layers, group.window_tokens) for group in found.groups] == [(12, None), (12, 128)]
     assert found.block_bytes == 12 * 16 * 100
@@ -104,39 +119,39 @@ def test_full_layers_and_windows_share_one_pool() -> None:
 
 
 def test_a_drafter_that_adds_one_full_layer_widens_both_groups() -> None:
-    found = kv_cache_of((layer(), layer(window=128)) * 12 + (layer(),), 16, REQUEST)
+    found = grouped((layer(), layer(window=128)) * 12 + (layer(),), REQUEST)
 
     assert len(found.groups) == 2
     assert found.block_bytes == 13 * 16 * 100
 
 
 def test_many_windows_to_one_full_layer_make_many_groups() -> None:
-    found = kv_cache_of((layer(),) * 2 + (layer(window=512),) * 10, 16, REQUEST)
+    found = grouped((layer(),) * 2 + (layer(window=512),) * 10, REQUEST)
 
     assert [group.window_tokens for group in found.groups] == [None, *[512] * 5]
     assert found.block_bytes == 2 * 16 * 100
 
 
 def test_windows_of_a_smaller_page_take_more_tokens_a_block() -> None:
-    found = kv_cache_of((layer(200), layer(100, window=128)), 16, REQUEST)
+    found = grouped((layer(200), layer(100, window=128)), REQUEST)
 
     assert [group.block_tokens for group in found.groups] == [16, 32]
 
 
 def test_without_the_hybrid_manager_windows_hold_everything() -> None:
-    found = kv_cache_of((layer(), layer(window=128)), 16, REQUEST, keeps_windows=False)
+    found = grouped((layer(), layer(window=128)), REQUEST, keeps_windows=False)
 
     assert [(group.layers, group.window_tokens) for group in found.groups] == [(2, None)]
 
 
 def test_without_the_hybrid_manager_windows_alone_stay_windows() -> None:
-    found = kv_cache_of((layer(window=128),) * 2, 16, REQUEST, keeps_windows=False)
+    found = grouped((layer(window=128),) * 2, REQUEST, keeps_windows=False)
 
     assert [(group.layers, group.window_tokens) for group in found.groups] == [(2, 128)]
 
 
 def test_the_least_cache_is_one_request_and_a_block_held_back() -> None:
-    found = kv_cache_of((layer(),), 16, REQUEST)
+    found = grouped((layer(),), REQUEST)
 
     assert found.smallest_bytes == (256 + 1) * 1600
     assert found.tokens(found.smallest_bytes) == 4096 + 16
@@ -144,7 +159,7 @@ def test_the_least_cache_is_one_request_and_a_block_held_back() -> None:
 
 
 def test_a_shorter_context_needs_less() -> None:
-    found = kv_cache_of((layer(),), 16, REQUEST)
+    found = grouped((layer(),), REQUEST)
 
     assert found.at(1024).smallest_bytes == (64 + 1) * 1600
 
@@ -152,12 +167,10 @@ def test_a_shorter_context_needs_less() -> None:
 def test_context_ranks_share_a_requests_tokens() -> None:
     shared = KvRequest(max_model_len_tokens=Tokens(4096), in_flight_tokens=Tokens(0), context_ranks=4)
 
-    assert kv_cache_of((layer(),), 16, shared).request_blocks == 64
+    assert grouped((layer(),), shared).request_blocks == 64
 
 
-def test_states_and_other_layouts_are_not_guessed(tmp_path: Path) -> None:
-    hybrid = QWEN3_8B | {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next"}
+def test_other_layouts_are_not_guessed(tmp_path: Path) -> None:
     shared = QWEN3_8B | {"num_kv_shared_layers": 10}
 
-    for folder, config, said in (("a", hybrid, "states"), ("b", shared, "`num_kv_shared_layers`")):
-        assert said in str(kv_cache_plan(planned_model(tmp_path / folder, config).resolution, 0))
+    assert "`num_kv_shared_layers`" in str(kv_cache_plan(planned_model(tmp_path, shared).resolution, 0))

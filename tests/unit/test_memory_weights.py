@@ -7,11 +7,21 @@ import pytest
 
 from servespec.compiler.memory.drafter_weights import drafter_lines
 from servespec.compiler.memory.line import Holder, MemoryLine
+from servespec.compiler.memory.matrix import Role
 from servespec.compiler.memory.split import Split, split_of
-from servespec.compiler.memory.weights import Decoder, Unknown, decoder_of, stage_lines
+from servespec.compiler.memory.weights import Decoder, Unknown, decoder_layer, decoder_of, stage_lines
 from servespec.compiler.model import model_of
 from servespec.provenance import Basis
-from tests.memory_cases import FP8, QWEN3_8B, QWEN3_30B, eagle3_of, planned_model
+from tests.memory_cases import (
+    DEEPSEEK_V4_FLASH,
+    FP8,
+    KIMI_LINEAR_48B,
+    QWEN3_8B,
+    QWEN3_30B,
+    QWEN3_NEXT_80B,
+    eagle3_of,
+    planned_model,
+)
 
 GIB = 1 << 30
 LLAMA = {
@@ -104,7 +114,7 @@ def test_expert_parallel_spreads_over_data_parallel_ranks(tmp_path: Path) -> Non
     parallel = {"tensor_parallel_size": 2, "data_parallel_size": 4, "enable_expert_parallel": True}
     plan = planned_model(tmp_path, QWEN3_30B, parallel=parallel, hardware={"gpu": "h200", "count": 8})
 
-    assert split_of(plan.resolution.request.spec) == Split(tensor=2, experts=8)
+    assert split_of(plan.resolution.request.spec) == Split(tensor=2, experts=8, has_whole_shared_experts=True)
 
 
 def test_latent_attention_keeps_an_unpacked_copy_when_quantized() -> None:
@@ -148,9 +158,90 @@ def test_an_unnamed_size_is_unknown_and_named() -> None:
 
 
 def test_other_layers_have_no_formula() -> None:
-    hybrid = LLAMA | {"architectures": ["Qwen3NextForCausalLM"], "model_type": "qwen3_next"}
+    hybrid = LLAMA | {"architectures": ["Zamba2ForCausalLM"], "model_type": "zamba2"}
 
-    assert decoder_of(model_of(hybrid, "0.33.0"), None, None) == "no formula is known for `Qwen3NextForCausalLM`"
+    assert decoder_of(model_of(hybrid, "0.33.0"), None, None) == "no formula is known for `Zamba2ForCausalLM`"
+
+
+@pytest.mark.parametrize(
+    ("config", "billions"),
+    [(DEEPSEEK_V4_FLASH, 284.0), (QWEN3_NEXT_80B, 80.0), (KIMI_LINEAR_48B, 49.0)],
+    ids=["deepseek-v4-flash", "qwen3-next", "kimi-linear"],
+)
+def test_parameters_are_as_many_as_published(config: dict[str, Any], billions: float) -> None:
+    """Kimi Linear is published as 48B; its experts alone have 47.1 billion parameters."""
+    found = decoder({key: value for key, value in config.items() if key != "quantization_config"})
+    (lines,) = stage_lines(found, Split(), Holder.TARGET)
+    table = 2 * found.dimensions.positions * found.dimensions.rotated_width
+
+    assert (sum(line.size for line in lines) - table) / 2e9 == pytest.approx(billions, rel=0.005)
+
+
+def test_a_gated_delta_net_by_hand() -> None:
+    """Queries, keys, values and gates; rates in the model's own type; a convolution, biases, decays and a norm."""
+    recurrent = 12288 * 2048 + 64 * 2048 + 2048 * 4096 + 8192 * 4 + 32 + 2 * 32 + 128
+    attention = (2 * 16 + 2 * 2) * 256 * 2048 + 2048 * 16 * 256 + 2 * 256
+    whole, no_states = (
+        stage_bytes(QWEN3_NEXT_80B | {"layer_types": [kind] * 48}) for kind in ("linear_attention", "full_attention")
+    )
+
+    assert whole[0] - no_states[0] == 48 * 2 * (recurrent - attention)
+
+
+def test_ranks_divide_delta_nets_and_keep_their_norms() -> None:
+    whole, half = (stage_bytes(QWEN3_NEXT_80B, tensor=ranks, expert_width=ranks)[0] for ranks in (1, 2))
+    hidden, layers = 2048, 48
+    shared_gate = hidden
+    norms = layers * (2 * hidden + 512 * hidden + shared_gate) + hidden + 262144 * 64 + 12 * 2 * 256 + 36 * 128
+
+    assert 2 * half - whole == 2 * norms
+
+
+def test_latent_layers_alone_keep_an_unpacked_copy() -> None:
+    found = decoder(KIMI_LINEAR_48B | FP8)
+    recurrent, latent = (list(decoder_layer(found, Split(), index)) for index in (2, 3))
+
+    assert [matrix for matrix in recurrent if matrix.is_plain] == []
+    assert [matrix.rows * matrix.columns for matrix in latent if matrix.is_plain] == [32 * (128 + 128) * 512]
+
+
+def test_a_compressed_layer_by_hand() -> None:
+    """Layer 3 has the ratio 128, layer 2 the ratio 4 and an index; compressors are whole on each of 4 ranks."""
+    found = decoder(DEEPSEEK_V4_FLASH)
+    attention = [
+        matrix for matrix in decoder_layer(found, Split(tensor=4, experts=4), 3) if matrix.role is Role.ATTENTION
+    ]
+    own = (1024 + 512) * 4096 + 16 * 512 * 1024 + 2048 * 4096 + 4096 * 2048
+    compressor = 2 * 512 * 4096
+
+    assert sum(matrix.rows * matrix.columns for matrix in attention) == own + compressor
+    with_index = [
+        matrix for matrix in decoder_layer(found, Split(tensor=4, experts=4), 2) if matrix.role is Role.ATTENTION
+    ]
+    index = 64 * 128 * 1024 + 64 * 4096 + 4 * 128 * 4096
+    assert sum(matrix.rows * matrix.columns for matrix in with_index) == own + 2 * compressor + index
+
+
+def test_experts_in_four_bits_beside_fp8() -> None:
+    (lines,) = stage_lines(decoder(DEEPSEEK_V4_FLASH), Split(), Holder.TARGET)
+
+    assert next(line for line in lines if line.owner == "routed experts").size == 43 * 256 * 3 * 2048 * 4096 * 17 // 32
+
+
+def test_a_block_drafter_has_layers_that_compress_nothing(tmp_path: Path) -> None:
+    four = {"hardware": {"gpu": "gb200", "count": 4}, "parallel": {"tensor_parallel_size": 4}}
+    plan = planned_model(
+        tmp_path, DEEPSEEK_V4_FLASH, speculative={"method": "dspark", "num_speculative_tokens": 7},
+        memory={"kv_cache_dtype": "fp8"}, **four,
+    )  # fmt: skip
+    target = decoder(DEEPSEEK_V4_FLASH)
+    (line,) = drafter_lines(plan.resolution, target)
+    split = split_of(plan.resolution.request.spec)
+    looked_up = 129280 * 6 * 4
+    layer = sum(matrix.size_bytes(target.storage) for matrix in decoder_layer(target, split, 1)) - looked_up
+
+    assert isinstance(line, MemoryLine)
+    assert line.size == pytest.approx(3 * layer + 3 * 4096 * 4096 + 3 * 512 * 4096, rel=0.001)
 
 
 def test_an_unknown_architecture_is_a_wide_estimate() -> None:

@@ -22,10 +22,10 @@ from servespec.schema.spec import ServingSpec
 Config = Mapping[str, Any]
 
 
-def plan_of_values(spec: Mapping[str, Any], target: Config, *, with_stock: bool) -> Plan:
-    """The plan of a spec given as values, for a config given as values; a draft model is left unknown."""
+def plan_of_values(spec: Mapping[str, Any], target: Config, *, draft: Config | None = None, with_stock: bool) -> Plan:
+    """The plan of a spec given as values, for configs given as values; a draft model may be left unknown."""
     source = read_source(json.dumps(spec), "spec")
-    return _plan(source, _parsed(source), target, None, with_stock=with_stock)
+    return _plan(source, _parsed(source), target, draft, with_stock=with_stock)
 
 
 def plan_of_file(path: Path) -> Plan:

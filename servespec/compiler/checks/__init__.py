@@ -1,6 +1,17 @@
 """What a person should know about a plan before launch: tuples of small checks, each one rule or two."""
 
-from servespec.compiler.checks import costs, coverage, drafts, list_readers, load, lowering, memory, remedies, resolved
+from servespec.compiler.checks import (
+    costs,
+    coverage,
+    drafts,
+    list_readers,
+    load,
+    lowering,
+    memory,
+    remedies,
+    resolved,
+    state_blocks,
+)
 from servespec.compiler.checks.subject import Check, Findable
 from servespec.diagnostics import Diagnostic
 
@@ -16,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     *list_readers.CHECKS,
     *remedies.CHECKS,
     *memory.CHECKS,
+    *state_blocks.CHECKS,
 )
 
 

@@ -1,7 +1,7 @@
 """What tensors a decoder layer of each known architecture stores, where its config.json alone does not tell."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -32,6 +32,7 @@ class DenseLayers(StrEnum):
 
     NONE = "none"
     FIRST = "the first `first_k_dense_replace`"
+    LISTED = "those with a 0 in `moe_layer_freq`"
     STEP = "all but every `decoder_sparse_step`th, and `mlp_only_layers`"
 
 
@@ -39,7 +40,7 @@ class SharedExperts(StrEnum):
     """Experts that every token takes."""
 
     NONE = "none"
-    COUNT = "`n_shared_experts` of the routed experts' width"
+    COUNT = "`n_shared_experts` or `num_shared_experts` of the routed experts' width"
     WIDTH = "one of `shared_expert_intermediate_size`, with a gate"
 
 
@@ -47,7 +48,9 @@ class SharedExperts(StrEnum):
 class LayerFacts:
     """``expert_width`` is the key of a routed expert's width, None without experts.
 
-    ``rotated_share`` is the part of a head that rotates where the config does not say.
+    ``mlp_width`` is the key of an ordinary MLP's width.  ``rotated_share`` is the part of a head that rotates where the
+    config does not say.  ``gate_flag`` is the key of a gate on attention's output, which has one unless the config says
+    otherwise where ``has_gate``.
     """
 
     qkv_bias: Presence = Presence.CONFIG
@@ -61,11 +64,16 @@ class LayerFacts:
     dense_layers: DenseLayers = DenseLayers.NONE
     shared_experts: SharedExperts = SharedExperts.NONE
     has_sinks: bool = False
+    is_compressed: bool = False
+    mlp_width: str = "intermediate_size"
+    gate_flag: str | None = None
+    has_gate: bool = False
     rotated_share: float = 1.0
 
 
 def _layers(facts: LayerFacts, file: str, quote: str) -> Sourced[LayerFacts]:
-    return Sourced(facts, "tensors", "vllm", "0.33.0", f"{_MODELS}/{file}", quote)
+    path = file if file.startswith("vllm/") else f"{_MODELS}/{file}"
+    return Sourced(facts, "tensors", "vllm", "0.33.0", path, quote)
 
 
 _LLAMA = _layers(
@@ -132,6 +140,48 @@ _MINIMAX_M2 = _layers(
     "minimax_m2.py",
     "self.q_norm = MiniMaxText01RMSNormTP(",
 )
+_QWEN3_HYBRID = LayerFacts(
+    qk_norm=QkNorm.HEAD,
+    gate_flag="attn_output_gate",
+    has_gate=True,
+    rotated_share=0.25,
+)
+_QWEN3_HYBRID_EXPERTS = replace(
+    _QWEN3_HYBRID,
+    expert_width="moe_intermediate_size",
+    dense_layers=DenseLayers.STEP,
+    shared_experts=SharedExperts.WIDTH,
+)
+_GATE = 'self.attn_output_gate = getattr(config, "attn_output_gate", True)'
+_QWEN3_NEXT = _layers(_QWEN3_HYBRID_EXPERTS, "qwen3_next.py", _GATE)
+_QWEN3_5 = _layers(_QWEN3_HYBRID, "qwen3_next.py", _GATE)
+_QWEN3_5_MOE = _layers(_QWEN3_HYBRID_EXPERTS, "qwen3_next.py", _GATE)
+_KIMI_LINEAR = _layers(
+    _DEEPSEEK, "vllm/models/kimi_k3/nvidia/model.py", "moe_intermediate_size * self.num_shared_experts"
+)
+_DEEPSEEK_V4 = _layers(
+    LayerFacts(
+        qkv_bias=Presence.NEVER,
+        is_compressed=True,
+        expert_width="moe_intermediate_size",
+        shared_experts=SharedExperts.COUNT,
+    ),
+    "vllm/models/deepseek_v4/nvidia/model.py",
+    "intermediate_size = config.moe_intermediate_size * config.n_shared_experts",
+)
+_MINIMAX_M3 = _layers(
+    LayerFacts(
+        qkv_bias=Presence.NEVER,
+        qk_norm=QkNorm.HEAD,
+        expert_width="intermediate_size",
+        mlp_width="dense_intermediate_size",
+        dense_layers=DenseLayers.LISTED,
+        shared_experts=SharedExperts.COUNT,
+        rotated_share=0.5,
+    ),
+    "vllm/models/minimax_m3/nvidia/model.py",
+    "intermediate_size=config.intermediate_size * self.n_shared_experts",
+)
 
 DECODER_LAYERS: Final[Mapping[str, Sourced[LayerFacts]]] = MappingProxyType(
     {
@@ -149,6 +199,15 @@ DECODER_LAYERS: Final[Mapping[str, Sourced[LayerFacts]]] = MappingProxyType(
         "Glm4MoeForCausalLM": _GLM4_MOE,
         "Glm4MoeLiteForCausalLM": _GLM4_MOE_LITE,
         "MiniMaxM2ForCausalLM": _MINIMAX_M2,
+        "MiniMaxM3SparseForCausalLM": _MINIMAX_M3,
+        "MiniMaxM3SparseForConditionalGeneration": _MINIMAX_M3,
+        "DeepseekV4ForCausalLM": _DEEPSEEK_V4,
+        "Qwen3NextForCausalLM": _QWEN3_NEXT,
+        "Qwen3_5ForCausalLM": _QWEN3_5,
+        "Qwen3_5ForConditionalGeneration": _QWEN3_5,
+        "Qwen3_5MoeForCausalLM": _QWEN3_5_MOE,
+        "Qwen3_5MoeForConditionalGeneration": _QWEN3_5_MOE,
+        "KimiLinearForCausalLM": _KIMI_LINEAR,
     }
 )
 """By the architecture's name in config.json."""

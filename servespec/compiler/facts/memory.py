@@ -17,6 +17,9 @@ def _engine(value: int, unit: str, path: str, quote: str, note: str = "") -> Sou
 
 DEFAULT_BLOCK_TOKENS: Final = _engine(16, "tokens", _CACHE, "DEFAULT_BLOCK_SIZE: ClassVar[int] = 16")
 _SIZES = "def get_supported_kernel_block_sizes(kv_cache_spec=None) -> list[int | MultipleOf]:"
+COMPRESSED_BLOCK_TOKENS: Final = _engine(
+    256, "tokens", "vllm/models/deepseek_v4/sparse_mla.py", _SIZES + "return [256]", "all that the kernel takes"
+)
 _FIRST_OF = "the smallest that the kernel takes, where it does not take the default"
 BLOCK_TOKENS: Final[Mapping[str, Sourced[int]]] = MappingProxyType(
     {
@@ -28,6 +31,8 @@ BLOCK_TOKENS: Final[Mapping[str, Sourced[int]]] = MappingProxyType(
         "FLASHINFER_MLA": _engine(
             32, "tokens", f"{_BACKENDS}/mla/flashinfer_mla.py", _SIZES + "return [32, 64]", _FIRST_OF
         ),
+        "FLASHMLA_SPARSE_DSV4": COMPRESSED_BLOCK_TOKENS,
+        "FLASHINFER_MLA_SPARSE_DSV4": COMPRESSED_BLOCK_TOKENS,
     }
 )
 """Blocks of the backends that do not take the engine's default."""
@@ -50,6 +55,57 @@ INDEX_SCALE_ELEMENTS: Final = _engine(
     "self.quant_block_size = 128",
     "of the sparse index that share a 4-byte scale",
 )
+_COMPRESSED = "vllm/models/deepseek_v4"
+COMPRESSED_TOKEN_BYTES: Final = _engine(
+    584,
+    "bytes",
+    f"{_COMPRESSED}/attention.py",
+    "state_content_bytes=584 if uses_fp8_ds_mla_layout else None",
+    "a compressed or windowed token of DeepSeek V4, in fp8 with its scales",
+)
+COMPRESSED_ALIGNMENT: Final = _engine(
+    576, "bytes", f"{_COMPRESSED}/attention.py", "alignment=576 if uses_fp8_ds_mla_layout else 512,"
+)
+PLAIN_ALIGNMENT: Final = _engine(
+    512,
+    "bytes",
+    f"{_COMPRESSED}/attention.py",
+    "alignment=576 if uses_fp8_ds_mla_layout else 512,",
+    "of pages whose rows are plain elements",
+)
+COMPRESSED_INDEX_RATIO: Final = _engine(
+    4, "tokens", f"{_COMPRESSED}/attention.py", "if self.compress_ratio == 4:", "the ratio that has an index"
+)
+COMPRESSED_WINDOW_BLOCK_TOKENS: Final = _engine(64, "tokens", f"{_BACKENDS}/mla/sparse_swa.py", "block_size: int = 64,")
+COMPRESSED_STATE_BLOCK_TOKENS: Final[Mapping[int, Sourced[int]]] = MappingProxyType(
+    {
+        4: _engine(4, "tokens", f"{_COMPRESSED}/compressor.py", "if compress_ratio == 4: self.block_size = 4"),
+        128: _engine(8, "tokens", f"{_COMPRESSED}/compressor.py", "elif compress_ratio == 128: self.block_size = 8"),
+    }
+)
+"""Blocks of the partial states, by the ratio of their layer."""
+PADDED_HEADS: Final = _engine(
+    64,
+    "heads",
+    f"{_COMPRESSED}/nvidia/flashmla.py",
+    "return 64 if num_heads <= 64 else 128",
+    "FlashMLA's queries and outputs have a multiple of these on a rank, so that tensor parallelism saves none",
+)
+BLOCK_DRAFT_LAYERS: Final = _engine(
+    3,
+    "layers",
+    f"{_COMPRESSED}/nvidia/dspark.py",
+    'self.num_dspark_layers = getattr(config, "n_mtp_layers", None) or 3',
+    "of the block drafter of DeepSeek V4, where the config names no `n_mtp_layers`",
+)
+SCALED_FOUR_BIT_ELEMENTS: Final = _engine(
+    32,
+    "elements",
+    f"{_COMPRESSED}/common/ops/fused_indexer_q.py",
+    "MXFP4_BLOCK_SIZE = 32",
+    "of a 4-bit index that share a scale of one byte",
+)
+
 ALTERNATING_WINDOWS: Final = Sourced(
     ("GptOssForCausalLM",),
     "architectures",
@@ -69,13 +125,13 @@ def _measured(value: int, quote: str, note: str) -> Sourced[Bytes]:
 
 SAMPLER_LOGIT: Final = _measured(
     24,
-    "peak_activation_gib: 0.86 at 256 requests and 1.75 at 512, of 151936 tokens",
+    "peak of a step: 0.86 at 256 requests and 1.75 at 512, of 151936 tokens",
     "for each request and token of the vocabulary: 23.7 and 24.2 bytes. The engine's profile run sorts fp32 logits; "
     "with FlashInfer's sampler it does not",
 )
 CONTEXT: Final = _measured(
     450 << 20,
-    "consumed_gib less loading_gib: 0.57 and 0.90",
+    "consumed less weights: 0.57 and 0.90 GiB",
     "0.51 and 0.37 GiB are left without the persistent hidden states and the workspace of the experts",
 )
 COMMUNICATOR: Final = Sourced(

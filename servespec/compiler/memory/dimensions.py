@@ -6,6 +6,10 @@ from typing import Any, TypeGuard
 
 from servespec.compiler.facts.decoder_layers import DenseLayers, LayerFacts, Presence, SharedExperts
 from servespec.compiler.facts.model_traits import text_config
+from servespec.compiler.facts.state_layers import StateFamily
+from servespec.compiler.memory.compress_ratios import compress_ratios
+from servespec.compiler.memory.config_sizes import is_size
+from servespec.compiler.memory.recurrent_sizes import StateSizes, layer_states, state_facts, state_sizes
 from servespec.compiler.model import Model
 
 
@@ -20,6 +24,37 @@ class LatentDimensions:
     value_width: int
     index_heads: int
     index_width: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompressedDimensions:
+    """DeepSeek V4's attention: ratios by layer, projections of the output by group, and parallel hidden states."""
+
+    query_rank: int
+    output_groups: int
+    output_rank: int
+    ratios: tuple[int, ...]
+    index_heads: int
+    index_width: int
+    hidden_states: int
+    hash_layers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecurrentDimensions:
+    """Recurrent layers, and which of the layers they are."""
+
+    family: StateFamily
+    sizes: StateSizes
+    recurs: tuple[bool, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexBranch:
+    """An index beside the keys and values of some layers."""
+
+    width: int
+    has_index: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +88,11 @@ class Dimensions:
     output_bias: bool
     mlp_bias: bool
     has_qk_norm: bool
+    has_output_gate: bool
     latent: LatentDimensions | None
+    compressed: CompressedDimensions | None
+    recurrent: RecurrentDimensions | None
+    index_branch: IndexBranch | None
     experts: ExpertDimensions | None
     expert_layers: tuple[bool, ...]
 
@@ -90,6 +129,17 @@ class _Reading:
             return 1
         return value
 
+    def size(self, key: str) -> int:
+        value = self._config.get(key)
+        return self.known(key, value if _is_integer(value) else None)
+
+    def has_gate(self, facts: LayerFacts) -> bool:
+        return facts.gate_flag is not None and self._config.get(facts.gate_flag, facts.has_gate) is True
+
+    def first(self, *keys: str) -> str:
+        """The first key that is there, else the first of all."""
+        return next((key for key in keys if key in self._config), keys[0])
+
     def flag(self, *keys: str) -> bool:
         return any(self._config.get(key) is True for key in keys)
 
@@ -113,23 +163,28 @@ def _read(model: Model, facts: LayerFacts, read: _Reading) -> Dimensions:
     heads = read.known("num_attention_heads", traits.num_attention_heads)
     hidden = read.known("hidden_size", traits.hidden_size)
     latent = _latent(model, read) if facts.is_latent else None
-    head = traits.head_dim or hidden // heads
+    compressed = _compressed(model, read) if facts.is_compressed else None
+    head = read.known("head_dim", traits.head_dim or max(1, hidden // heads))
     return Dimensions(
         layers=layers,
         hidden=hidden,
         heads=heads,
         kv_heads=read.known("num_key_value_heads", traits.num_key_value_heads),
         head=head,
-        mlp=read.known("intermediate_size", traits.intermediate_size) if needs_mlp else 0,
+        mlp=read.size(facts.mlp_width) if needs_mlp else 0,
         vocabulary=read.known("vocab_size", traits.vocab_size),
         positions=traits.max_position_embeddings or 0,
-        rotated_width=latent.rotated_width if latent else int(head * _rotated_share(model.config, facts)),
+        rotated_width=_rotated_width(model, facts, latent, head),
         is_tied=traits.tie_word_embeddings,
         qkv_bias=read.is_there(facts.qkv_bias, "attention_bias", "qkv_bias"),
         output_bias=read.is_there(facts.output_bias, "attention_bias"),
         mlp_bias=read.is_there(facts.mlp_bias, "mlp_bias"),
         has_qk_norm=facts.qk_norm_flag is None or read.flag(facts.qk_norm_flag),
+        has_output_gate=read.has_gate(facts),
         latent=latent,
+        compressed=compressed,
+        recurrent=_recurrent(model, layers, read),
+        index_branch=_index_branch(model, layers, read),
         experts=experts,
         expert_layers=expert_layers,
     )
@@ -149,13 +204,65 @@ def _latent(model: Model, read: _Reading) -> LatentDimensions:
     )
 
 
+_ROTARY_TABLES = 2
+"""DeepSeek V4 rotates windows and compressed contexts by different tables."""
+_FP32_ELEMENTS = 2
+"""An fp32 element in elements of a half type, which tables are counted in."""
+
+
+def _rotated_width(model: Model, facts: LayerFacts, latent: LatentDimensions | None, head: int) -> int:
+    """Elements of a half type that a position takes in the tables of all layers."""
+    if latent is not None:
+        return latent.rotated_width
+    if facts.is_compressed:
+        return _ROTARY_TABLES * _FP32_ELEMENTS * (model.traits.qk_rope_head_dim or 0)
+    return int(head * _rotated_share(model.config, facts))
+
+
+def _compressed(model: Model, read: _Reading) -> CompressedDimensions:
+    text = text_config(model.config)
+    written = text.get("num_hash_layers", 0)
+    return CompressedDimensions(
+        query_rank=read.size("q_lora_rank"),
+        output_groups=read.size("o_groups"),
+        output_rank=read.size("o_lora_rank"),
+        ratios=compress_ratios(model),
+        index_heads=read.size("index_n_heads"),
+        index_width=read.size("index_head_dim"),
+        hidden_states=read.size("hc_mult"),
+        hash_layers=written if is_size(written) else 0,
+    )
+
+
+def _recurrent(model: Model, layers: int, read: _Reading) -> RecurrentDimensions | None:
+    facts = state_facts(model) if model.traits.is_hybrid else None
+    if facts is None:
+        return None
+    kinds, sizes = layer_states(model, facts), state_sizes(model, facts)
+    if isinstance(kinds, str) or isinstance(sizes, str) or len(kinds.recurs) != layers:
+        read.missing.append("layer_types")
+        return None
+    return RecurrentDimensions(family=facts.family, sizes=sizes, recurs=kinds.recurs)
+
+
+def _index_branch(model: Model, layers: int, read: _Reading) -> IndexBranch | None:
+    section = text_config(model.config).get("sparse_attention_config")
+    if not isinstance(section, Mapping):
+        return None
+    width, listed = section.get("sparse_index_dim"), section.get("sparse_attention_freq")
+    if not is_size(width) or not isinstance(listed, list) or len(listed) < layers:
+        read.missing.append("sparse_attention_config")
+        return None
+    return IndexBranch(width, tuple(bool(one) for one in listed))
+
+
 def _experts(model: Model, facts: LayerFacts, read: _Reading) -> ExpertDimensions | None:
     traits = model.traits
     if facts.expert_width is None or not traits.num_experts:
         return None
     width = read.count(facts.expert_width)
     return ExpertDimensions(
-        count=traits.num_experts,
+        count=read.known("num_experts", traits.num_experts),
         per_token=read.known("num_experts_per_tok", traits.num_experts_per_token),
         width=width,
         shared_width=_shared_width(facts, width, read),
@@ -169,7 +276,7 @@ def _shared_width(facts: LayerFacts, width: int, read: _Reading) -> int:
         return 0
     if facts.shared_experts is SharedExperts.WIDTH:
         return read.count("shared_expert_intermediate_size")
-    return width * read.count("n_shared_experts")
+    return width * read.count(read.first("n_shared_experts", "num_shared_experts"))
 
 
 def _expert_layers(config: Mapping[str, Any], facts: LayerFacts, layers: int, read: _Reading) -> tuple[bool, ...]:
@@ -178,8 +285,19 @@ def _expert_layers(config: Mapping[str, Any], facts: LayerFacts, layers: int, re
     if facts.dense_layers is DenseLayers.FIRST:
         dense = read.count("first_k_dense_replace")
         return tuple(layer >= dense for layer in range(layers))
+    if facts.dense_layers is DenseLayers.LISTED:
+        return _listed(text_config(config).get("moe_layer_freq"), layers, read)
     has_experts = _every_step(text_config(config))
     return tuple(has_experts(layer) for layer in range(layers))
+
+
+def _listed(listed: object, layers: int, read: _Reading) -> tuple[bool, ...]:
+    if listed is None:
+        return (True,) * layers
+    if not isinstance(listed, list) or len(listed) < layers:
+        read.missing.append("moe_layer_freq")
+        return (True,) * layers
+    return tuple(bool(one) for one in listed[:layers])
 
 
 def _every_step(text: Mapping[str, Any]) -> Callable[[int], bool]:

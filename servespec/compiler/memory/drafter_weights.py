@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from servespec.compiler.facts.decoder_layers import EAGLE3_ARCHITECTURES, EAGLE3_HIDDEN_STATES, EAGLE3_LAYER
+from servespec.compiler.memory.compress_ratios import block_draft_layers
 from servespec.compiler.memory.dimensions import Dimensions, Missing, dimensions_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
-from servespec.compiler.memory.matrices import Matrix, Role, grouped_attention, mlp, rotary_table, vocabulary
+from servespec.compiler.memory.matrices import grouped_attention, mlp, rotary_table, vocabulary
+from servespec.compiler.memory.matrix import Matrix, Role
 from servespec.compiler.memory.split import Split, drafter_split_of, split_of
 from servespec.compiler.memory.storage import storage_of
 from servespec.compiler.memory.weights import (
@@ -44,8 +46,7 @@ def drafter_lines(resolution: Resolution, target: Decoder | str) -> tuple[Memory
     assert isinstance(target, Decoder)
     split = split_of(spec)
     if draft is resolution.request.target:
-        own_layers = method == "mtp"
-        return _mtp_lines(draft, target, split) if own_layers else (_unknown("its layers are in the target's files"),)
+        return _own_lines(draft, target, split, method)
     if _is_eagle3(draft):
         return _eagle3_lines(resolution, draft, target, split)
     return _other_lines(resolution, draft, target, split)
@@ -64,6 +65,45 @@ def _own_model(draft: Model, split: Split, dtype: str | None) -> tuple[MemoryLin
     if isinstance(decoder, str):
         return (_unknown(decoder),)
     return stage_lines(decoder, split, Holder.DRAFTER)[0]
+
+
+# Layers in the target's own files
+
+
+def _own_lines(draft: Model, target: Decoder, split: Split, method: str) -> tuple[MemoryLine | Unknown, ...]:
+    if method == "mtp":
+        return _mtp_lines(draft, _uncompressed(target), split)
+    if method == "dspark" and target.dimensions.compressed is not None:
+        return (_block_line(draft, _uncompressed(target), split),)
+    return (_unknown("its layers are in the target's files"),)
+
+
+def _uncompressed(target: Decoder) -> Decoder:
+    """The target as its drafter's layers are: they compress nothing, and look no experts up by token."""
+    dimensions = target.dimensions
+    if dimensions.compressed is None:
+        return target
+    plain = replace(dimensions.compressed, ratios=(0,) * dimensions.layers, hash_layers=0)
+    return replace(target, dimensions=replace(dimensions, compressed=plain))
+
+
+def _block_line(draft: Model, target: Decoder, split: Split) -> MemoryLine:
+    """A block drafter of layers like the target's, its projections and its Markov head.
+
+    Source: vllm/models/deepseek_v4/nvidia/dspark.py: DSparkDeepseekV4Model.
+    """
+    dimensions, layers = target.dimensions, block_draft_layers(draft)
+    states, rank = draft.config.get("dspark_target_layer_ids"), _named(draft, "dspark_markov_rank") or 0
+    inputs = len(states) if isinstance(states, list) and states else EAGLE3_HIDDEN_STATES.value
+    own = [
+        Matrix(role=Role.ATTENTION, rows=dimensions.hidden, columns=inputs * dimensions.hidden),
+        Matrix(role=Role.ATTENTION, rows=layers * dimensions.head, columns=dimensions.hidden),
+        Matrix(role=Role.VOCABULARY, rows=2 * dimensions.vocabulary, columns=rank),
+    ]
+    for _ in range(layers):
+        own += decoder_layer(target, split, dimensions.layers - 1)
+    because = f"{layers} layers like the target's; the embedding and the output head are the target's"
+    return _line("block drafter", _size(target, own), max(_MTP_SHARE, target.share), because)
 
 
 # MTP layers

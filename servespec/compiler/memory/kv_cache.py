@@ -1,43 +1,104 @@
 """The KV cache: what a block takes of one rank, what one request needs, and how many tokens some bytes hold."""
 
-from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from math import ceil
 
 from servespec.compiler.memory.line import Holder
 from servespec.units import Bytes, Tokens
 
 
+class LayerKind(StrEnum):
+    """What a layer keeps of a request. ``LATENT`` is one vector for all heads, whose pages cannot be padded.
+
+    Source: vllm/v1/kv_cache_interface.py: KVCacheSpecKind.
+    """
+
+    FULL = "full"
+    LATENT = "latent"
+    WINDOW = "window"
+    LATENT_WINDOW = "latent window"
+    STATE = "state"
+
+
+WINDOWS = (LayerKind.WINDOW, LayerKind.LATENT_WINDOW)
+EVERY_TOKEN = (LayerKind.FULL, LayerKind.LATENT)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvLayer:
-    """One layer's cache on one rank; ``window_tokens`` is None where all of a request's tokens are kept."""
+    """One cache of one layer on one rank; a layer may have several.
+
+    A page is a layer's part of a block of ``block_tokens``.  ``content`` is what has to be equal beside these for two
+    layers to share a block table, most often heads and their size.  ``state_blocks`` are those of one request, for a
+    state; ``stage`` is the pipeline stage that holds the layer.
+    """
 
     holder: Holder
-    token_bytes: Bytes
-    window_tokens: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KvGroup:
-    """Layers that share a block table. Each layer's part of a block is a page; pages may be padded to one size."""
-
-    layers: int
+    kind: LayerKind
     block_tokens: int
-    block_bytes: Bytes
-    window_tokens: int | None
+    page_bytes: Bytes
+    window_tokens: int | None = None
+    state_blocks: int = 0
+    content: tuple[int, ...] = ()
+    stage: int = 0
+
+    def __post_init__(self) -> None:
+        assert (self.kind in WINDOWS) == (self.window_tokens is not None), self
+        assert (self.kind is LayerKind.STATE) == (self.state_blocks > 0), self
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KvRequest:
     """What a request may hold: its longest context, and tokens that are scheduled and not yet settled.
 
-    ``context_ranks`` share the tokens of one request.
+    ``context_ranks`` share the tokens of one request; ``retained_tokens`` are kept below a window for a drafter.
     """
 
     max_model_len_tokens: Tokens
     in_flight_tokens: Tokens
     context_ranks: int = 1
+    retained_tokens: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KvGroup:
+    """Layers that share a block table; ``layers`` and ``block_bytes`` are of one pipeline stage."""
+
+    kind: LayerKind
+    layers: int
+    block_tokens: int
+    block_bytes: Bytes
+    window_tokens: int | None
+    state_blocks: int
+
+    def request_blocks(self, request: KvRequest) -> int:
+        """A window's block may start within it, hence one more.
+
+        Source: vllm/v1/kv_cache_interface.py: SlidingWindowSpec.max_admission_blocks_per_request.
+        """
+        if self.kind is LayerKind.STATE:
+            return self.state_blocks
+        if self.window_tokens is None:
+            return ceil(ceil(request.max_model_len_tokens / request.context_ranks) / self.block_tokens)
+        needed = self.window_tokens - 1 + request.retained_tokens + request.in_flight_tokens
+        return ceil(min(needed, request.max_model_len_tokens) / self.block_tokens) + 1
+
+
+def group_of(layers: Iterable[KvLayer], stage: int) -> KvGroup:
+    """A group of at least one layer, as that stage holds it."""
+    whole = tuple(layers)
+    own = [layer for layer in whole if layer.stage == stage]
+    first = whole[0]
+    return KvGroup(
+        kind=first.kind,
+        layers=len(own),
+        block_tokens=first.block_tokens,
+        block_bytes=Bytes(sum(layer.page_bytes for layer in own)),
+        window_tokens=first.window_tokens,
+        state_blocks=first.state_blocks,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +118,11 @@ class KvCache:
 
         Source: vllm/v1/core/kv_cache_utils.py: get_max_concurrency_for_kv_cache_config.
         """
-        return sum(_request_blocks(group, self.request) for group in self.groups)
+        return sum(group.request_blocks(self.request) for group in self.groups)
+
+    @property
+    def has_states(self) -> bool:
+        return any(group.kind is LayerKind.STATE for group in self.groups)
 
     @property
     def smallest_bytes(self) -> Bytes:
@@ -84,74 +149,3 @@ class KvCache:
     def at(self, max_model_len_tokens: int) -> "KvCache":
         """The same cache for requests of another longest context."""
         return replace(self, request=replace(self.request, max_model_len_tokens=Tokens(max_model_len_tokens)))
-
-
-def _request_blocks(group: KvGroup, request: KvRequest) -> int:
-    """A window's block may start within it, hence one more.
-
-    Source: vllm/v1/kv_cache_interface.py: SlidingWindowSpec.max_admission_blocks_per_request.
-    """
-    own_tokens = ceil(request.max_model_len_tokens / request.context_ranks)
-    if group.window_tokens is None:
-        return ceil(own_tokens / group.block_tokens)
-    held = min(group.window_tokens - 1 + request.in_flight_tokens, request.max_model_len_tokens)
-    return ceil(held / group.block_tokens) + 1
-
-
-def kv_cache_of(
-    layers: tuple[KvLayer, ...], block_tokens: int, request: KvRequest, *, keeps_windows: bool = True
-) -> KvCache:
-    """The cache of at least one layer. Without ``keeps_windows``, windows beside full layers hold every token.
-
-    Source: vllm/v1/core/kv_cache_planning.py: get_kv_cache_groups.
-    """
-    assert layers
-    has_full = any(layer.window_tokens is None for layer in layers)
-    kept = tuple(replace(layer, window_tokens=None) for layer in layers) if has_full and not keeps_windows else layers
-    if len({layer.window_tokens for layer in kept}) == 1:
-        return KvCache(groups=(_one_group(kept, block_tokens),), request=request)
-    return KvCache(groups=_groups(kept, block_tokens), request=request)
-
-
-def _one_group(layers: tuple[KvLayer, ...], block_tokens: int) -> KvGroup:
-    return KvGroup(
-        layers=len(layers),
-        block_tokens=block_tokens,
-        block_bytes=Bytes(block_tokens * sum(layer.token_bytes for layer in layers)),
-        window_tokens=layers[0].window_tokens,
-    )
-
-
-_Kind = tuple[int | None, int, int]
-"""A window, the tokens of one block, and the bytes of one token."""
-
-
-def _groups(layers: tuple[KvLayer, ...], block_tokens: int) -> tuple[KvGroup, ...]:
-    """Layers of one kind, split so that each group has as many.
-
-    Source: vllm/v1/core/kv_cache_planning.py: _get_kv_cache_groups_uniform_page_size.
-    """
-    page_bytes = block_tokens * max(layer.token_bytes for layer in layers)
-    kinds: Mapping[_Kind, int] = Counter(_kind(layer, block_tokens, page_bytes) for layer in layers)
-    fewest, most = min(kinds.values()), max(kinds.values())
-    size = most if most < fewest * 1.5 else fewest
-    return tuple(
-        KvGroup(
-            layers=min(size, count),
-            block_tokens=tokens,
-            block_bytes=Bytes(ceil(count / ceil(count / size)) * page_bytes),
-            window_tokens=window,
-        )
-        for (window, tokens, _), count in kinds.items()
-        for _ in range(ceil(count / size))
-    )
-
-
-def _kind(layer: KvLayer, block_tokens: int, page_bytes: int) -> _Kind:
-    """A page that divides the widest takes more tokens; any other is padded.
-
-    Source: vllm/v1/core/kv_cache_planning.py: unify_kv_cache_spec_page_size.
-    """
-    own_bytes = block_tokens * layer.token_bytes
-    ratio = page_bytes // own_bytes if page_bytes % own_bytes == 0 else 1
-    return layer.window_tokens, block_tokens * ratio, layer.token_bytes

@@ -1,51 +1,14 @@
 """The tensors that one rank stores of a decoder."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from math import ceil
 
 from servespec.compiler.facts.decoder_layers import VOCABULARY_PADDING, LayerFacts, QkNorm
+from servespec.compiler.memory.compressed_matrices import compressed_attention
 from servespec.compiler.memory.dimensions import Dimensions, ExpertDimensions, LatentDimensions
+from servespec.compiler.memory.matrix import Matrix, Role, small
+from servespec.compiler.memory.recurrent_matrices import recurrent_layer
 from servespec.compiler.memory.split import Split
-from servespec.compiler.memory.storage import ModelStorage
-from servespec.units import Bytes
-
-
-class Role(StrEnum):
-    """What a matrix belongs to, the owner of its bytes."""
-
-    VOCABULARY = "embedding and output head"
-    ATTENTION = "attention"
-    MLP = "MLP"
-    EXPERTS = "routed experts"
-    SMALL = "norms, routers and biases"
-
-
-_LINEAR = (Role.ATTENTION, Role.MLP)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
-    """``copies`` equal matrices of one rank; ``is_plain`` ones are never quantized."""
-
-    role: Role
-    rows: int
-    columns: int
-    copies: int = 1
-    is_plain: bool = False
-
-    def size_bytes(self, storage: ModelStorage) -> Bytes:
-        stored = storage.plain
-        if not self.is_plain and self.role is Role.EXPERTS:
-            stored = storage.expert
-        elif not self.is_plain and self.role in _LINEAR:
-            stored = storage.linear
-        return Bytes(self.copies * stored.size_bytes(self.rows, self.columns))
-
-
-def _small(elements: int) -> Matrix:
-    return Matrix(role=Role.SMALL, rows=1, columns=elements)
 
 
 def vocabulary(dimensions: Dimensions, split: Split) -> Matrix:
@@ -60,20 +23,44 @@ def vocabulary(dimensions: Dimensions, split: Split) -> Matrix:
 
 def rotary_table(dimensions: Dimensions) -> Matrix:
     """Cosines and sines of every position, one table for all layers."""
-    return _small(dimensions.positions * dimensions.rotated_width)
+    return small(dimensions.positions * dimensions.rotated_width)
 
 
 def layer(dimensions: Dimensions, facts: LayerFacts, split: Split, index: int) -> Iterator[Matrix]:
     """One decoder layer on one rank."""
-    yield _small(2 * dimensions.hidden)
-    if dimensions.latent is None:
-        yield from grouped_attention(dimensions, facts, split, dimensions.hidden)
-    else:
-        yield from _latent_attention(dimensions, dimensions.latent, split)
+    yield small(2 * dimensions.hidden)
+    yield from _mixer(dimensions, facts, split, index)
     if dimensions.experts is not None and dimensions.expert_layers[index]:
         yield from _experts(dimensions, dimensions.experts, split)
     else:
         yield from mlp(dimensions.hidden, dimensions.mlp, split, has_bias=dimensions.mlp_bias)
+
+
+def _mixer(dimensions: Dimensions, facts: LayerFacts, split: Split, index: int) -> Iterator[Matrix]:
+    """Attention of the layer's kind, or its recurrent layer."""
+    recurrent = dimensions.recurrent
+    if recurrent is not None and recurrent.recurs[index]:
+        yield from recurrent_layer(recurrent, dimensions.hidden, split)
+    elif dimensions.compressed is not None:
+        yield from compressed_attention(dimensions, dimensions.compressed, split, index)
+    elif dimensions.latent is not None:
+        yield from _latent_attention(dimensions, dimensions.latent, split)
+    else:
+        yield from grouped_attention(dimensions, facts, split, dimensions.hidden)
+        yield from _index_branch(dimensions, split, index)
+
+
+def _index_branch(dimensions: Dimensions, split: Split, index: int) -> Iterator[Matrix]:
+    """MiniMax M3: queries of the index for each KV head, and its keys, one head on every rank.
+
+    Source: vllm/models/minimax_m3/nvidia/model.py: MiniMaxM3SparseAttention.
+    """
+    branch = dimensions.index_branch
+    if branch is None or not branch.has_index[index]:
+        return
+    rows = (split.kv_heads(dimensions.kv_heads) + 1) * branch.width
+    yield Matrix(role=Role.ATTENTION, rows=rows, columns=dimensions.hidden)
+    yield small(2 * branch.width)
 
 
 def grouped_attention(dimensions: Dimensions, facts: LayerFacts, split: Split, inputs: int) -> Iterator[Matrix]:
@@ -82,19 +69,20 @@ def grouped_attention(dimensions: Dimensions, facts: LayerFacts, split: Split, i
     Source: vllm/model_executor/layers/linear.py: QKVParallelLinear.
     """
     heads, kv_heads = split.heads(dimensions.heads), split.kv_heads(dimensions.kv_heads)
-    qkv = (heads + 2 * kv_heads) * dimensions.head
+    gates = heads if dimensions.has_output_gate else 0
+    qkv = (heads + gates + 2 * kv_heads) * dimensions.head
     yield Matrix(role=Role.ATTENTION, rows=qkv, columns=inputs)
     yield Matrix(role=Role.ATTENTION, rows=dimensions.hidden, columns=heads * dimensions.head)
     if dimensions.qkv_bias:
-        yield _small(qkv)
+        yield small(qkv)
     if dimensions.output_bias:
-        yield _small(dimensions.hidden)
+        yield small(dimensions.hidden)
     if facts.has_sinks:
-        yield _small(heads)
+        yield small(heads)
     if facts.qk_norm is QkNorm.HEAD and dimensions.has_qk_norm:
-        yield _small(2 * dimensions.head)
+        yield small(2 * dimensions.head)
     if facts.qk_norm is QkNorm.ALL_HEADS:
-        yield _small((heads + kv_heads) * dimensions.head)
+        yield small((heads + kv_heads) * dimensions.head)
 
 
 def _latent_attention(dimensions: Dimensions, latent: LatentDimensions, split: Split) -> Iterator[Matrix]:
@@ -105,7 +93,7 @@ def _latent_attention(dimensions: Dimensions, latent: LatentDimensions, split: S
     yield Matrix(role=Role.ATTENTION, rows=query, columns=latent.query_rank or hidden)
     yield Matrix(role=Role.ATTENTION, rows=heads * (latent.plain_width + latent.value_width), columns=latent.kv_rank)
     yield Matrix(role=Role.ATTENTION, rows=hidden, columns=heads * latent.value_width)
-    yield _small(latent.query_rank + latent.kv_rank)
+    yield small(latent.query_rank + latent.kv_rank)
     if latent.index_heads:
         yield Matrix(role=Role.ATTENTION, rows=latent.index_heads * latent.index_width, columns=latent.query_rank)
         yield Matrix(role=Role.ATTENTION, rows=latent.index_heads + latent.index_width, columns=hidden, is_plain=True)
@@ -128,7 +116,7 @@ def mlp(hidden: int, width: int, split: Split, *, has_bias: bool = False) -> Ite
     yield Matrix(role=Role.MLP, rows=own, columns=hidden, copies=2)
     yield Matrix(role=Role.MLP, rows=hidden, columns=own)
     if has_bias:
-        yield _small(2 * own + hidden)
+        yield small(2 * own + hidden)
 
 
 def _experts(dimensions: Dimensions, experts: ExpertDimensions, split: Split) -> Iterator[Matrix]:
@@ -137,10 +125,11 @@ def _experts(dimensions: Dimensions, experts: ExpertDimensions, split: Split) ->
     width = ceil(experts.width / split.expert_width)
     yield Matrix(role=Role.EXPERTS, rows=width, columns=hidden, copies=2 * own)
     yield Matrix(role=Role.EXPERTS, rows=hidden, columns=width, copies=own)
-    yield _small(experts.count * hidden)
+    yield small(experts.count * hidden)
     if experts.has_bias:
-        yield _small(own * (2 * width + hidden) + experts.count)
+        yield small(own * (2 * width + hidden) + experts.count)
     if experts.shared_width:
-        yield from mlp(hidden, experts.shared_width, split)
+        is_whole = dimensions.compressed is not None and split.has_whole_shared_experts
+        yield from mlp(hidden, experts.shared_width, Split() if is_whole else split)
     if experts.has_shared_gate:
-        yield _small(hidden)
+        yield small(hidden)

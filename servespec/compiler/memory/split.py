@@ -12,7 +12,8 @@ from servespec.schema.spec import ServingSpec
 class Split:
     """Ranks that share a layer, its experts' width, and its experts, and the stages that share the layers.
 
-    ``redundant_experts`` are the copies that the load balancer adds to a layer.
+    ``redundant_experts`` are the copies that the load balancer adds to a layer.  ``has_whole_shared_experts`` says that
+    every rank has all of what every token takes, as it takes a share of the tokens.
     """
 
     tensor: int = 1
@@ -20,6 +21,7 @@ class Split:
     experts: int = 1
     pipeline: int = 1
     redundant_experts: int = 0
+    has_whole_shared_experts: bool = False
 
     def heads(self, heads: int) -> int:
         return ceil(heads / self.tensor)
@@ -62,7 +64,19 @@ def split_of(spec: ServingSpec) -> Split:
         experts=experts,
         pipeline=parallel.pipeline_parallel_size,
         redundant_experts=_redundant_experts(spec),
+        has_whole_shared_experts=_shards_tokens(spec),
     )
+
+
+def _shards_tokens(spec: ServingSpec) -> bool:
+    """Whether ranks share tokens before the experts.
+
+    Source: vllm/models/deepseek_v4/nvidia/model.py: _use_sequence_parallel.
+    """
+    parallel = spec.parallel
+    takes_shares = "mega_moe" in str(engine_field(spec, "kernel", "moe_backend", "")) or parallel.data_parallel_size > 1
+    is_spread = parallel.enable_expert_parallel and parallel.tensor_parallel_size > 1
+    return bool(is_spread and takes_shares and parallel.pipeline_parallel_size == 1)
 
 
 def _redundant_experts(spec: ServingSpec) -> int:

@@ -1,7 +1,7 @@
 """How many bytes a matrix takes under a quantization: its elements, and the scales beside them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
@@ -46,6 +46,10 @@ class ModelStorage:
     is_known: bool = True
 
 
+_PACKED_EXPERTS = Storage(bits=4, scale_bits=8, columns=32, slack=0.02)
+"""Source: vllm/models/deepseek_v4/quant_config.py: DeepseekV4FP8Config."""
+
+
 def dtype_bytes(dtype: str | None) -> int:
     """Bytes of an element. Where none is asked for, the engine turns a float32 checkpoint into a half type.
 
@@ -62,11 +66,13 @@ def storage_of(model: Model, dtype: str | None, quantization: str | None) -> Mod
     if method is None:
         return ModelStorage(name=f"{plain.bits} bits", plain=plain, linear=plain, expert=plain)
     if method == "mxfp4":
-        experts = Storage(bits=4, scale_bits=8, columns=32, slack=0.15)
-        return ModelStorage(name="mxfp4 experts", plain=plain, linear=plain, expert=experts)
+        padded = replace(_PACKED_EXPERTS, slack=0.15)
+        return ModelStorage(name="mxfp4 experts", plain=plain, linear=plain, expert=padded)
     found = _quantized(method, section)
     if found is None:
         return ModelStorage(name=method, plain=plain, linear=plain, expert=plain, is_known=False)
+    if model.traits.model_type == "deepseek_v4" and model.config.get("expert_dtype", "fp4") == "fp4":
+        return ModelStorage(name=f"{method}, experts in mxfp4", plain=plain, linear=found, expert=_PACKED_EXPERTS)
     return ModelStorage(name=method, plain=plain, linear=found, expert=found)
 
 

@@ -8,7 +8,8 @@ from servespec.compiler.facts.architectures import BREAKABLE_ARCHITECTURES
 from servespec.compiler.facts.decoder_layers import DECODER_LAYERS, DenseLayers, LayerFacts, SharedExperts
 from servespec.compiler.memory.dimensions import Dimensions, Missing, dimensions_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
-from servespec.compiler.memory.matrices import Matrix, Role, layer, rotary_table, unpacked_latent, vocabulary
+from servespec.compiler.memory.matrices import layer, rotary_table, unpacked_latent, vocabulary
+from servespec.compiler.memory.matrix import Matrix, Role
 from servespec.compiler.memory.split import Split
 from servespec.compiler.memory.storage import ModelStorage, storage_of
 from servespec.compiler.model import Model
@@ -104,6 +105,9 @@ def _stage(decoder: Decoder, split: Split, layers: range) -> Iterator[Matrix]:
 def decoder_layer(decoder: Decoder, split: Split, index: int) -> Iterator[Matrix]:
     """A layer with what a quantized one keeps unpacked."""
     yield from layer(decoder.dimensions, decoder.facts, split, index)
+    recurrent = decoder.dimensions.recurrent
+    if recurrent is not None and recurrent.recurs[index]:
+        return
     unpacked = unpacked_latent(decoder.dimensions, split)
     if unpacked is not None and decoder.storage.linear != decoder.storage.plain:
         yield unpacked

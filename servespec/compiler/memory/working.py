@@ -1,9 +1,11 @@
 """What a running engine takes beside weights, graphs and KV: the peak of its profile run, workspaces, the context."""
 
 from collections.abc import Iterator
+from math import ceil
 
-from servespec.compiler.facts.memory import COMMUNICATOR, CONTEXT, SAMPLER_LOGIT
-from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
+from servespec.compiler.facts.memory import COMMUNICATOR, CONTEXT, PADDED_HEADS, SAMPLER_LOGIT
+from servespec.compiler.memory.dimensions import CompressedDimensions, Dimensions
+from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line, line_within
 from servespec.compiler.memory.split import Split, split_of
 from servespec.compiler.memory.weights import Decoder
 from servespec.compiler.resolve.resolution import Resolution
@@ -36,7 +38,8 @@ def _activation_peak(resolution: Resolution, target: Decoder, split: Split) -> M
     frame, dimensions = resolution.frame, target.dimensions
     logits = frame.max_num_seqs * dimensions.vocabulary
     sampler_bytes = logits * SAMPLER_LOGIT.value
-    step_bytes = frame.max_num_batched_tokens * _token_elements(target, split) * _ELEMENT_BYTES
+    elements = _token_elements(target, split, pads_heads=resolution.device.compute_capability[0] != 12)
+    step_bytes = frame.max_num_batched_tokens * elements * _ELEMENT_BYTES
     because = (
         f"sampling of {frame.max_num_seqs} requests by {dimensions.vocabulary} tokens"
         if sampler_bytes > step_bytes
@@ -53,29 +56,50 @@ def _activation_peak(resolution: Resolution, target: Decoder, split: Split) -> M
     )
 
 
-def _token_elements(target: Decoder, split: Split) -> int:
+def _token_elements(target: Decoder, split: Split, *, pads_heads: bool) -> int:
     """Of one token in one layer: hidden state, residual and what a layer makes of them, and the widest MLP."""
     dimensions, experts = target.dimensions, target.dimensions.experts
+    if dimensions.compressed is not None:
+        return _compressed_elements(dimensions, dimensions.compressed, split, pads_heads=pads_heads)
     width = max(dimensions.mlp, experts.shared_width if experts else 0)
     return 6 * dimensions.hidden + 3 * width // split.tensor
 
 
+def _compressed_elements(
+    dimensions: Dimensions, compressed: CompressedDimensions, split: Split, *, pads_heads: bool
+) -> int:
+    """Three sets of parallel hidden states, queries, and queries and outputs of as many heads as the kernel takes.
+
+    Source: vllm/models/deepseek_v4/nvidia/model.py: DeepseekV4DecoderLayer; flashmla.py: get_padded_num_q_heads.
+    """
+    heads = split.heads(dimensions.heads)
+    padded = max(heads, ceil(heads / PADDED_HEADS.value) * PADDED_HEADS.value) if pads_heads else heads
+    return 3 * compressed.hidden_states * dimensions.hidden + (heads + 2 * padded) * dimensions.head
+
+
 def _hidden_states(resolution: Resolution, target: Decoder) -> Iterator[MemoryLine]:
-    """Source: vllm/v1/worker/gpu/spec_decode/target_dependent_ar/speculator.py:
-    TargetDependentARSpeculator.
+    """What a drafter reads of the target; DeepSeek V4 keeps all its parallel hidden states beside, whatever drafts.
+
+    Source: vllm/v1/worker/gpu/spec_decode/target_dependent_ar/speculator.py: TargetDependentARSpeculator;
+    vllm/models/deepseek_v4/nvidia/model.py: DeepseekV4Model.
     """
     if resolution.request.spec.speculative is None:
         return
-    tokens = resolution.frame.max_num_batched_tokens
+    dimensions, tokens = target.dimensions, resolution.frame.max_num_batched_tokens
     yield line_within(
         owner="hidden states kept for the drafter",
         holder=Holder.ENGINE,
         part=Part.OTHER,
-        size=Bytes(tokens * target.dimensions.hidden * _ELEMENT_BYTES),
+        size=Bytes(tokens * dimensions.hidden * _ELEMENT_BYTES),
         low_share=0.0,
         high_share=1.0,
-        because=f"{tokens} tokens of {target.dimensions.hidden} elements",
+        because=f"{tokens} tokens of {dimensions.hidden} elements",
     )
+    if dimensions.compressed is not None:
+        elements = dimensions.compressed.hidden_states * dimensions.hidden
+        because = f"{tokens} tokens of {elements} elements"
+        size = Bytes(tokens * elements * _ELEMENT_BYTES)
+        yield exact_line("parallel hidden states of the target", Holder.ENGINE, Part.OTHER, size, because)
 
 
 def _draft_logits(resolution: Resolution, target: Decoder) -> Iterator[MemoryLine]:
