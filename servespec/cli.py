@@ -78,6 +78,9 @@ AllowEngine = Annotated[
 ]
 ConfigFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The model's config.json.")]
 DraftFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The draft model's config.json.")]
+Measured = Annotated[
+    Path | None, typer.Option(metavar="RECORD", help="Take memory from the record of a launch, in place of formulas.")
+]
 
 
 def _version(wanted: bool) -> None:
@@ -155,13 +158,14 @@ def plan(
     allow_unverified_engine: AllowEngine = False,
     model_config: ConfigFile = None,
     draft_config: DraftFile = None,
+    measured: Measured = None,
 ) -> None:
     """Show what will be captured and which batch runs from which graph, before anything is launched."""
 
     if against not in (None, "stock"):
         raise typer.BadParameter("it takes `stock`", param_hint="--against")
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
-    options = replace(options, with_stock=against is not None)
+    options = replace(options, with_stock=against is not None, measured=measured)
     if emit is not None:
         _refuse_beside_emit(spec, format, against, details)
         _write(_emitted(spec[0], options, emit), output)
@@ -256,11 +260,12 @@ def serve(
     allow_unverified_engine: AllowEngine = False,
     model_config: ConfigFile = None,
     draft_config: DraftFile = None,
+    measured: Measured = None,
 ) -> None:
     """Plan, launch the engine, wait until it is ready, and stay in the foreground."""
 
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
-    made = _compiled(spec, options)
+    made = _compiled(spec, replace(options, measured=measured))
     if dry_run:
         _write(_dry_run(made, format), None)
         return

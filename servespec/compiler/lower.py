@@ -61,8 +61,8 @@ class Launch:
 
     ``program`` are the words up to the model's; ``pinned_backend`` is the attention backend that the plan assumed,
     None where the model hard-wires one. ``capture_fields`` are the new fields in force, as a spec writes them;
-    ``hand_off`` is what the extension's workers are handed, None for another
-    lowering, and ``remedies`` are those in force.
+    ``hand_off`` is what the extension's workers are handed, None for another lowering, and ``remedies`` are those in
+    force.  ``kv_cache_memory_bytes`` is pinned by the spec, or by a measurement.
     """
 
     spec: ServingSpec
@@ -79,6 +79,7 @@ class Launch:
     capture_fields: Mapping[str, Any]
     hand_off: Mapping[str, Any] | None
     remedies: tuple[Remedy, ...]
+    kv_cache_memory_bytes: int | None
 
 
 def lower(launch: Launch, lowering: Lowering, token_list: tuple[Tokens, ...] | None) -> Lowered:
@@ -189,7 +190,7 @@ def _lora_flags(launch: Launch) -> Iterator[tuple[str, Any]]:
 def _memory_flags(launch: Launch) -> Iterator[tuple[str, Any]]:
     memory = launch.spec.memory
     yield "gpu_memory_utilization", memory.gpu_memory_utilization
-    yield "kv_cache_memory_bytes", memory.kv_cache_memory_bytes
+    yield "kv_cache_memory_bytes", launch.kv_cache_memory_bytes
     yield "kv_cache_dtype", memory.kv_cache_dtype
     yield "block_size", memory.block_size
     yield from _engine_flags(launch.table, memory)

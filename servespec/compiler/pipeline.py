@@ -28,10 +28,12 @@ from servespec.compiler.graphs.shape import Runner, Shape
 from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Launch, Lowered, Lowering, lower
+from servespec.compiler.measured_memory import by_measurement, kv_cache_memory_bytes, measurement_findings
 from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.graph_pools import engine_estimate, graph_lines
 from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of
 from servespec.compiler.memory.line import MemoryLine
+from servespec.compiler.memory.measurement import Measurement
 from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.plan import GraphPlan, Inputs, Plan, StockPlan
 from servespec.compiler.remedies import graph_remedies, handed_remedies, remedies_with_effect
@@ -50,13 +52,15 @@ class CompileRequest(ResolveRequest):
     """A parsed spec and everything about the world that compiling it depends on.
 
     ``with_stock`` asks for the unmodified engine's plan beside ours.
-    ``model_input`` and ``draft_input`` are the digests of the configs that the traits were read from.
+    ``model_input`` and ``draft_input`` are the digests of the configs that the traits were read from.  ``measurement``
+    is a launch whose memory stands in place of formulas.
     """
 
     model_input: Mapping[str, str | None]
     draft_input: Mapping[str, str | None] | None
     allow_code: bool = False
     with_stock: bool = False
+    measurement: Measurement | None = None
     found: tuple[Diagnostic, ...] = ()
 
 
@@ -73,6 +77,7 @@ def compile_spec(request: CompileRequest) -> Plan:
         raise SpecError(early)
     resolution = resolve(request)
     plan = _planned(request, resolution, early)
+    plan = replace(plan, diagnostics=in_file_order((*plan.diagnostics, *measurement_findings(plan))))
     if not plan.ok:
         raise SpecError(_about_the_spec(plan.diagnostics))
     return plan
@@ -97,13 +102,17 @@ class _Captured:
     ledger: Ledger | None
 
 
-def _captured_of(resolved: Resolution) -> _Captured:
+def _captured_of(resolved: Resolution, measurement: Measurement | None = None) -> _Captured:
     stock_list = stock_list_of(resolved)
     choice = graph_choice(resolved, resolved.fields, stock_list)
     resolution = resolved if choice is None else with_choice(resolved, choice)
     asked = split_shapes(resolution.frame, resolution.fields, resolution.defaults, stock_list)
     lowering, token_list = choose_lowering(resolution, asked, stock_list)
     shapes = captured(resolution, lowering, asked, token_list)
+    ledger = ledger_of(resolution, *_graph_memory(resolution, asked, shapes, lowering))
+    if ledger is not None and measurement is not None:
+        remedies = remedies_with_effect(resolution, asked)
+        resolution, ledger = by_measurement(resolution, ledger, measurement, shapes, remedies)
     return _Captured(
         resolution=resolution,
         choice=choice,
@@ -112,14 +121,14 @@ def _captured_of(resolved: Resolution) -> _Captured:
         lowering=lowering,
         token_list=token_list,
         shapes=shapes,
-        ledger=ledger_of(resolution, *_graph_memory(resolution, asked, shapes, lowering)),
+        ledger=ledger,
     )
 
 
 def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnostic, ...]) -> Plan:
     frame = resolved.frame
     limits = capture_findings(request.spec, request.source, frame.max_num_seqs, frame.max_num_batched_tokens)
-    made = _captured_of(resolved)
+    made = _captured_of(resolved, request.measurement)
     resolution, asked, lowering, ledger = made.resolution, made.asked, made.lowering, made.ledger
     graphs = _graph_plan(resolution, frame, made.shapes, lowering)
     findable = Findable(
@@ -143,6 +152,7 @@ def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnos
         graphs=graphs,
         stock=_stock_plan(resolution) if request.with_stock else None,
         ledger=ledger,
+        measurement=request.measurement if ledger is not None else None,
         lowered=lowered,
         diagnostics=in_file_order(
             (*early, *limits, *resolution.findings, *findings_of(findable), *_lowering_findings(resolution, lowered))
@@ -277,6 +287,7 @@ def _launch(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering
         capture_fields=written_fields(resolution.fields),
         hand_off=_hand_off(resolution, asked, remedies) if extends else None,
         remedies=remedies,
+        kv_cache_memory_bytes=kv_cache_memory_bytes(resolution),
     )
 
 

@@ -15,8 +15,9 @@ from servespec.compiler.graphs.managers import GraphFrame
 from servespec.compiler.graphs.shape import Routine, Row, Runner, Shape, rows_of, union_tokens
 from servespec.compiler.json_shapes import COUNT, MAYBE_COUNT, TEXT, closed_object
 from servespec.compiler.lower import Lowered, Lowering
-from servespec.compiler.memory.document import MEMORY_SCHEMA, ledger_json
+from servespec.compiler.memory.document import MEMORY_SCHEMA, ledger_json, measurement_json
 from servespec.compiler.memory.ledger import Ledger
+from servespec.compiler.memory.measurement import Measurement
 from servespec.compiler.plan_rules import R115
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic, has_errors
@@ -62,7 +63,8 @@ class Plan:
     """All that is decided before launch.
 
     ``graphs`` is what will be captured under the lowering; ``stock`` what the unmodified engine would do with the
-    same spec without our fields, None where it was not asked for; ``ledger`` is None on a CPU.
+    same spec without our fields, None where it was not asked for; ``ledger`` is None on a CPU, and ``measurement`` the
+    one whose figures it holds, None where all are by formula.
     """
 
     servespec_version: str
@@ -70,6 +72,7 @@ class Plan:
     graphs: GraphPlan
     stock: StockPlan | None
     ledger: Ledger | None
+    measurement: Measurement | None
     lowered: Lowered
     diagnostics: tuple[Diagnostic, ...]
     inputs: Inputs
@@ -99,7 +102,7 @@ class Plan:
             "device": _device_json(resolution),
             "resolved": {path: _resolved_json(value) for path, value in sorted(resolution.values.items())},
             **_graphs_json(self.graphs, frame, resolution),
-            "memory": _memory_json(self.ledger),
+            "memory": _memory_json(self.ledger, self.measurement),
             "diagnostics": [d.to_json() for d in self.diagnostics],
             "inputs": {
                 "spec_sha256": self.inputs.spec_sha256,
@@ -121,7 +124,7 @@ class Plan:
 
 
 def _graphs_json(graphs: GraphPlan, frame: GraphFrame, resolution: Resolution) -> dict[str, Any]:
-    rows = [_row_json(row, frame) for row in graphs.rows]
+    rows = [row_json(row, frame) for row in graphs.rows]
     if resolution.drafter_without_graphs:
         rows.append(_no_graphs_json(resolution.drafter_without_graphs))
     return {
@@ -136,11 +139,14 @@ def _graphs_json(graphs: GraphPlan, frame: GraphFrame, resolution: Resolution) -
     }
 
 
-def _memory_json(ledger: Ledger | None) -> dict[str, Any] | None:
-    return None if ledger is None else ledger_json(ledger)
+def _memory_json(ledger: Ledger | None, measurement: Measurement | None = None) -> dict[str, Any] | None:
+    if ledger is None:
+        return None
+    return ledger_json(ledger) | ({} if measurement is None else {"measured_by": measurement_json(measurement)})
 
 
-def _row_json(row: Row, frame: GraphFrame) -> dict[str, Any]:
+def row_json(row: Row, frame: GraphFrame) -> dict[str, Any]:
+    """A row of `runners`."""
     return {
         "runner": str(row.runner),
         "routine": str(row.routine),

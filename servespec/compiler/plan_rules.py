@@ -255,6 +255,16 @@ P132 = Rule(
     "sets aside for graphs beyond what those take. A lower decode budget makes the second smaller: it can raise this "
     "risk.", "vllm/model_executor/layers/sparse_attn_indexer.py: sparse_attn_indexer",
 )  # fmt: skip
+P136 = Rule(
+    "P136", "measurement-of-another-launch", Severity.ERROR, "the record is of a launch with other arguments",
+    "`--measured` takes the memory of a launch in place of formulas. That holds for the same engine, device, models "
+    "and arguments, whatever the memory budget, the address and the graphs are.",
+)  # fmt: skip
+P137 = Rule(
+    "P137", "graphs-not-measured", Severity.NOTE, "the graphs of the plan are not those of the record",
+    "What captures take depends on all graphs of a manager, so measured figures are taken for the very same graphs "
+    "alone. Weights, the peak of a step and what else is held are taken from the record all the same.",
+)  # fmt: skip
 P140 = Rule(
     "P140", "more-requests-than-states", Severity.ERROR, "the cache has fewer blocks than requests with a state",
     "A recurrent layer keeps the state of a request in a block of the KV cache, and decode graphs are captured for "

@@ -31,7 +31,8 @@ def memory_text(memory: Json | None, *, details: bool = False) -> str:
     rows = [*_parts(memory), *_estimate(totals), *_cache(totals)]
     if details:
         rows += [_line(line) for line in memory["lines"]]
-    return "\n".join([heading, aligned(rows), *_held(totals), *_reasons(memory), f"  {_verdict(memory)}"])
+    said = (*_held(totals), *_measured_by(memory), *_reasons(memory))
+    return "\n".join([heading, aligned(rows), *said, f"  {_verdict(memory)}"])
 
 
 def against_stock_text(memory: Json | None, stock: Json | None) -> str:
@@ -102,6 +103,12 @@ def _reasons(memory: Json) -> Iterator[str]:
     for line in memory["unknown"]:
         text = f"not known: {line['runner']}'s {line['owner']}, {line['because']}"
         yield fill(text, _WIDTH, initial_indent="  ", subsequent_indent="    ", break_on_hyphens=False)
+
+
+def _measured_by(memory: Json) -> Iterator[str]:
+    by = memory.get("measured_by")
+    if by is not None:
+        yield f"  measured by {by['record']}, on {by['device_name']}, {by['date']}"
 
 
 def _held(totals: Json) -> Iterator[str]:

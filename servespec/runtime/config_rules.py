@@ -51,5 +51,10 @@ R011 = Rule(
     "R011", "no-gpu-to-describe", Severity.ERROR, "there is no GPU to describe",
     "`servespec doctor --device-file` asks the NVIDIA driver of the machine that it runs on.",
 )  # fmt: skip
+R012 = Rule(
+    "R012", "record-without-memory", Severity.ERROR, "the record tells nothing of memory",
+    "`--measured` needs a record whose workers reported their memory, which they do under the `extension` lowering, "
+    "of a launch that captured what was planned.",
+)  # fmt: skip
 
-RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011)
+RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012)

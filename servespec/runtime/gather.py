@@ -11,6 +11,7 @@ from servespec.compiler.engine import CPU_DISTRIBUTION, Engine, engine_of_facts
 from servespec.compiler.engine_homes import VARIABLE_HOMES
 from servespec.compiler.facts.devices import DEVICE_SCHEMA, DEVICES, Device, device_from_json
 from servespec.compiler.facts.engine_fields import table, versions
+from servespec.compiler.memory.measurement import Measurement, measurement_of
 from servespec.compiler.model import Model, model_of
 from servespec.compiler.pipeline import CompileRequest
 from servespec.compiler.plan import Plan
@@ -39,6 +40,7 @@ class Options:
     allow_unverified_engine: bool = False
     model_config: Path | None = None
     draft_config: Path | None = None
+    measured: Path | None = None
     with_stock: bool = False
 
 
@@ -69,8 +71,20 @@ def compile_request(source: SpecSource, options: Options) -> CompileRequest:
         draft_input=_input(draft) if draft else None,
         allow_code=options.allow_code,
         with_stock=options.with_stock,
+        measurement=None if options.measured is None else read_measurement(options.measured),
         found=(*parsed.diagnostics, *findings, *inherited),
     )
+
+
+def read_measurement(path: Path) -> Measurement:
+    """Of a record, or of the folder that holds it; SpecError where it has none."""
+    from servespec.runtime.record import RECORD_NAME, read_record
+
+    file = path / RECORD_NAME if path.is_dir() else path
+    found = measurement_of(read_record(file), str(file))
+    if isinstance(found, str):
+        raise SpecError([rules.R012.at(Place(str(file)), found, "launch the spec once with `serve --record DIR`")])
+    return found
 
 
 def shell_findings(spec: ServingSpec, version: str, environ: Mapping[str, str]) -> Iterator[Diagnostic]:

@@ -27,9 +27,20 @@ pytestmark = pytest.mark.usefixtures("quiet_shell")
 COMPILING = {"--set", "--allow-code", "--allow-unverified-engine", "--model-config", "--draft-config"}
 COMMANDS: dict[str, set[str]] = {
     "validate": {"--format", "--strict", "--no-strict", "--allow-code", "--set"},
-    "plan": {"--format", "--against", "--details", "--no-details", "--output", "-o", "--gpu", "--count", "--emit"}
+    "plan": {
+        "--format",
+        "--against",
+        "--details",
+        "--no-details",
+        "--output",
+        "-o",
+        "--gpu",
+        "--count",
+        "--emit",
+        "--measured",
+    }
     | COMPILING,
-    "serve": {"--dry-run", "--no-dry-run", "--format", "--ask", "--record", "--on-drift"} | COMPILING,
+    "serve": {"--dry-run", "--no-dry-run", "--format", "--ask", "--record", "--on-drift", "--measured"} | COMPILING,
     "bench": {
         *("--arms", "--concurrency", "--input-tokens", "--output-tokens", "--prompts", "--rounds", "--seed"),
         *("--side-by-side", "--output", "-o", "--record", "--format"),

@@ -27,7 +27,10 @@ FIRED_ELSEWHERE = {
     "R009": "tests/contracts/test_cli.py",
     "R010": "tests/contracts/test_cli.py",
     "R011": "tests/contracts/test_cli.py",
+    "R012": "tests/unit/test_measurement.py",
     "R118": "tests/emit/test_launch_compose.py",
+    "P136": "tests/unit/test_measurement.py",
+    "P137": "tests/unit/test_measurement.py",
 }  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def test_a_figure_has_one_row(rows: list[table.Row]) -> None:
 def deepseek_v4(**compilation: object) -> Plan:
     """K=7 at a context of 1M and 1,024 requests; each variant was served under load, stock by its own list."""
     launch = LAUNCHES["DeepSeek-V4-Flash DSpark K=7, plan"]
-    return table.plan_of(replace(launch, stock=True, spec={**launch.spec, "compilation": compilation}))
+    return table.plan_of(replace(launch, is_stock=True, spec={**launch.spec, "compilation": compilation}))
 
 
 def test_what_ran_out_under_load_is_told_and_what_did_not_fits() -> None:
@@ -60,7 +60,7 @@ def test_what_ran_out_under_load_is_told_and_what_did_not_fits() -> None:
         assert (ledger.whole.size > ledger.device_bytes) == runs_out
         assert (ledger.whole.high > ledger.device_bytes) == may_run_out
         assert (ledger.fits is Fit.MARGINAL) == may_run_out
-        assert ledger.fits_at_start is Fit.UNKNOWN
+        assert ledger.fits_at_start is Fit.YES
     codes = [{finding.code for finding in plan.diagnostics} & {"P127", "P132"} for plan in (small, default)]
     assert codes == [{"P132"}, set()]
 

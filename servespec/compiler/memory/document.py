@@ -2,9 +2,18 @@
 
 from typing import Any
 
-from servespec.compiler.json_shapes import COUNT, DIFFERENCE, MAYBE_COUNT, MAYBE_DIFFERENCE, TEXT, closed_object
+from servespec.compiler.json_shapes import (
+    COUNT,
+    DIFFERENCE,
+    MAYBE_COUNT,
+    MAYBE_DIFFERENCE,
+    MAYBE_TEXT,
+    TEXT,
+    closed_object,
+)
 from servespec.compiler.memory.ledger import Fit, Ledger, basis_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
+from servespec.compiler.memory.measurement import Measurement
 from servespec.compiler.memory.weights import Unknown
 from servespec.provenance import Basis
 
@@ -17,6 +26,16 @@ def ledger_json(ledger: Ledger) -> dict[str, Any]:
         "totals": _totals_json(ledger),
         "fits": str(ledger.fits),
         "fits_at_start": str(ledger.fits_at_start),
+    }
+
+
+def measurement_json(measurement: Measurement) -> dict[str, Any]:
+    """Whose figures stand in place of formulas."""
+    return {
+        "record": measurement.name,
+        "device_name": measurement.device_name,
+        "date": measurement.date,
+        "versions": dict(measurement.versions),
     }
 
 
@@ -115,6 +134,17 @@ _TOTALS = closed_object(
         "max_concurrency": {"type": ["number", "null"], "minimum": 0},
     }
 )
+_MEASURED_BY = {
+    "description": "The launch whose figures stand in place of formulas, where there is one.",
+    **closed_object(
+        {
+            "record": TEXT,
+            "device_name": TEXT,
+            "date": TEXT,
+            "versions": {"type": "object", "additionalProperties": MAYBE_TEXT},
+        }
+    ),
+}
 MEMORY_SCHEMA: dict[str, Any] = {
     "oneOf": [
         {"type": "null"},
@@ -125,7 +155,9 @@ MEMORY_SCHEMA: dict[str, Any] = {
                 "totals": _TOTALS,
                 "fits": {"enum": [str(fit) for fit in Fit]},
                 "fits_at_start": {"enum": [str(fit) for fit in Fit]},
-            }
+                "measured_by": _MEASURED_BY,
+            },
+            optional=("measured_by",),
         ),
     ]
 }
