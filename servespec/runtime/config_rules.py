@@ -51,5 +51,10 @@ R011 = Rule(
     "R011", "no-gpu-to-describe", Severity.ERROR, "there is no GPU to describe",
     "`servespec doctor --device-file` asks the NVIDIA driver of the machine that it runs on.",
 )  # fmt: skip
+R012 = Rule(
+    "R012", "weights-unreadable", Severity.WARNING, "the model's files do not tell their sizes",
+    "A folder with safetensors is asked for the sizes of its tensors, by their headers alone. A file that is damaged, "
+    "or still being downloaded, does not stop a plan: its weights are then counted by formula.",
+)  # fmt: skip
 
-RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011)
+RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012)

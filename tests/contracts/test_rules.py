@@ -27,6 +27,7 @@ FIRED_ELSEWHERE = {
     "R009": "tests/contracts/test_cli.py",
     "R010": "tests/contracts/test_cli.py",
     "R011": "tests/contracts/test_cli.py",
+    "R012": "tests/runtime/test_checkpoint_files.py",
 }  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from servespec.compiler.memory.checkpoint_weights import usable_checkpoint
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.compiler.memory.weights import Unknown
 from servespec.compiler.resolve.resolution import Resolution
@@ -14,11 +15,20 @@ def not_counted(resolution: Resolution) -> Iterator[Unknown]:
     """What is on the device and has no formula."""
     spec = resolution.request.spec
     if resolution.request.target.traits.is_multimodal:
-        because = "encoders of images, audio or video and their caches are not counted"
-        yield Unknown(owner="encoders", holder=Holder.TARGET, part=Part.WEIGHTS, because=because)
+        yield _encoders(resolution)
     if spec.lora is not None:
         because = "their size follows from ranks and modules, which are not counted"
         yield Unknown(owner="LoRA adapters", holder=Holder.TARGET, part=Part.WEIGHTS, because=because)
+
+
+def _encoders(resolution: Resolution) -> Unknown:
+    """Their weights are in the model's files, where those are at hand."""
+    request = resolution.request
+    if usable_checkpoint(request.target, request.spec) is not None:
+        because = "the profile run and the caches of encoders of images, audio or video are not counted"
+        return Unknown(owner="encoders", holder=Holder.TARGET, part=Part.ACTIVATIONS, because=because)
+    because = "encoders of images, audio or video and their caches are not counted"
+    return Unknown(owner="encoders", holder=Holder.TARGET, part=Part.WEIGHTS, because=because)
 
 
 def offloaded_lines(spec: ServingSpec, lines: tuple[MemoryLine, ...]) -> Iterator[MemoryLine]:
