@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from servespec.compiler.checkpoint import Checkpoint
 from servespec.compiler.facts.model_traits import ModelTraits, derived_max_model_len, model_traits, text_config
 from servespec.provenance import Resolved
 from servespec.units import Tokens
@@ -11,11 +12,15 @@ from servespec.units import Tokens
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """``config`` is the model's config.json with the spec's overrides laid over it."""
+    """``config`` is the model's config.json with the spec's overrides laid over it.
+
+    ``checkpoint`` is what its files hold, where they are at hand.
+    """
 
     config: Mapping[str, Any]
     traits: ModelTraits
     max_model_len: Resolved[Tokens | None]
+    checkpoint: Checkpoint | None = None
 
     @property
     def mtp_modules(self) -> int | None:
@@ -56,6 +61,6 @@ class Model:
         return None
 
 
-def model_of(config: Mapping[str, Any], facts_version: str) -> Model:
+def model_of(config: Mapping[str, Any], facts_version: str, checkpoint: Checkpoint | None = None) -> Model:
     """The model of a config.json mapping, judged as that engine version would."""
-    return Model(config, model_traits(config, facts_version), derived_max_model_len(config))
+    return Model(config, model_traits(config, facts_version), derived_max_model_len(config), checkpoint)

@@ -52,9 +52,14 @@ R011 = Rule(
     "`servespec doctor --device-file` asks the NVIDIA driver of the machine that it runs on.",
 )  # fmt: skip
 R012 = Rule(
-    "R012", "record-without-memory", Severity.ERROR, "the record tells nothing of memory",
+    "R012", "weights-unreadable", Severity.WARNING, "the model's files do not tell their sizes",
+    "A folder with safetensors is asked for the sizes of its tensors, by their headers alone. A file that is damaged, "
+    "or still being downloaded, does not stop a plan: its weights are then counted by formula.",
+)  # fmt: skip
+R013 = Rule(
+    "R013", "record-without-memory", Severity.ERROR, "the record tells nothing of memory",
     "`--measured` needs a record whose workers reported their memory, which they do under the `extension` lowering, "
     "of a launch that captured what was planned.",
 )  # fmt: skip
 
-RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012)
+RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013)

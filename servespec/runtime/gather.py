@@ -7,16 +7,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from servespec.compiler.checkpoint import Checkpoint
 from servespec.compiler.engine import CPU_DISTRIBUTION, Engine, engine_of_facts
 from servespec.compiler.engine_homes import VARIABLE_HOMES
 from servespec.compiler.facts.devices import DEVICE_SCHEMA, DEVICES, Device, device_from_json
 from servespec.compiler.facts.engine_fields import table, versions
+from servespec.compiler.facts.model_traits import text_config
 from servespec.compiler.memory.measurement import Measurement, measurement_of
 from servespec.compiler.model import Model, model_of
 from servespec.compiler.pipeline import CompileRequest
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime import config_rules as rules
+from servespec.runtime.checkpoint_files import CheckpointError, read_checkpoint
 from servespec.runtime.model_config import ModelConfig, Wanted, load_model_config, names_folder
 from servespec.runtime.spec_file import base_folder, further_findings
 from servespec.schema.nearest import nearest
@@ -58,7 +61,9 @@ def compile_request(source: SpecSource, options: Options) -> CompileRequest:
     inherited = tuple(shell_findings(spec, engine.facts_version, os.environ))
     target = _load(spec.model.id, spec.model.revision, ("model", "id"), source, options.model_config, "--model-config")
     draft = _draft(spec, source, options)
-    model = model_of({**target.data, **spec.model.hf_overrides}, engine.facts_version)
+    config = {**target.data, **spec.model.hf_overrides}
+    files, unreadable = _checkpoint(target, config, source.place_of(("model", "id")))
+    model = model_of(config, engine.facts_version, files)
     return CompileRequest(
         spec=spec,
         source=source,
@@ -66,13 +71,13 @@ def compile_request(source: SpecSource, options: Options) -> CompileRequest:
         table=table(engine.facts_version),
         device=device,
         target=model,
-        draft=model_of(draft.data, engine.facts_version) if draft else _drafting_target(spec, model),
+        draft=_draft_model(draft, engine.facts_version) if draft else _drafting_target(spec, model),
         model_input=_input(target),
         draft_input=_input(draft) if draft else None,
         allow_code=options.allow_code,
         with_stock=options.with_stock,
         measurement=None if options.measured is None else read_measurement(options.measured),
-        found=(*parsed.diagnostics, *findings, *inherited),
+        found=(*parsed.diagnostics, *findings, *inherited, *unreadable),
     )
 
 
@@ -83,7 +88,7 @@ def read_measurement(path: Path) -> Measurement:
     file = path / RECORD_NAME if path.is_dir() else path
     found = measurement_of(read_record(file), str(file))
     if isinstance(found, str):
-        raise SpecError([rules.R012.at(Place(str(file)), found, "launch the spec once with `serve --record DIR`")])
+        raise SpecError([rules.R013.at(Place(str(file)), found, "launch the spec once with `serve --record DIR`")])
     return found
 
 
@@ -207,6 +212,28 @@ def _draft(spec: ServingSpec, source: SpecSource, options: Options) -> ModelConf
         if options.draft_config is not None:
             raise
         return None
+
+
+def _checkpoint(
+    found: ModelConfig, config: Mapping[str, Any], place: Place
+) -> tuple[Checkpoint | None, tuple[Diagnostic, ...]]:
+    """What the files beside a config hold; one that cannot be read is told."""
+    if found.folder is None:
+        return None, ()
+    layers = text_config(config).get("num_hidden_layers")
+    try:
+        return read_checkpoint(found.folder, layers if isinstance(layers, int) else None), ()
+    except CheckpointError as error:
+        return None, (rules.R012.at(place, str(error), "download the model again; until then its config alone counts"),)
+    except OSError as error:
+        message = f"the weights in `{found.id}` cannot be read: {(error.strerror or 'unreadable').lower()}"
+        return None, (rules.R012.at(place, message, "make them readable; until then the config alone counts"),)
+
+
+def _draft_model(found: ModelConfig, version: str) -> Model:
+    """The draft model; damaged files of it are the engine's to tell."""
+    files, _ = _checkpoint(found, found.data, Place("the draft model"))
+    return model_of(found.data, version, files)
 
 
 def _drafting_target(spec: ServingSpec, target: Model) -> Model | None:

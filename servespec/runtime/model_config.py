@@ -10,7 +10,7 @@ import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,17 @@ _DEFAULT_HUB = "https://huggingface.co"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """A model's config with where it came from. ``commit`` is None for a folder or a named file."""
+    """A model's config with where it came from.
+
+    ``commit`` is None for a folder or a named file, ``folder`` where the config alone is at hand.
+    """
 
     id: str
     found_in: str
     commit: str | None
     sha256: str
     data: Mapping[str, Any]
+    folder: Path | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +59,14 @@ def load_model_config(wanted: Wanted) -> ModelConfig:
         return _from_file(wanted, wanted.named_file, "a file named on the command line", commit=None)
     folder = (wanted.base / wanted.id).expanduser()
     if folder.is_dir():
-        return _from_file(wanted, folder / "config.json", "the model folder", commit=None)
+        found = _from_file(wanted, folder / "config.json", "the model folder", commit=None)
+        return replace(found, folder=folder)
     if _is_path(wanted.id):
         raise SpecError([_not_found(wanted, f"there is no folder `{wanted.id}`")])
     cached = _in_cache(wanted)
     if cached is not None:
-        return _from_file(wanted, cached, "the model cache", commit=cached.parent.name)
+        found = _from_file(wanted, cached, "the model cache", commit=cached.parent.name)
+        return replace(found, folder=cached.parent)
     return _from_hub(wanted)
 
 

@@ -219,8 +219,8 @@ def of_another_engine(record: Json) -> None:
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [
-        (without_memory, "R012", "`engine.lowering: extension`"),
-        (of_a_drift, "R012", "did not capture what was planned"),
+        (without_memory, "R013", "`engine.lowering: extension`"),
+        (of_a_drift, "R013", "did not capture what was planned"),
         (of_another_engine, "P136", "`engine`"),
     ],
 )

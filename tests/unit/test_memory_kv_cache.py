@@ -109,6 +109,26 @@ def test_a_sparse_index_has_a_cache_of_its_own(tmp_path: Path) -> None:
     assert found.block_bytes == 64 * 61 * ((512 + 64) * 2 + 132)
 
 
+def test_layers_that_take_anothers_choice_have_no_index(tmp_path: Path) -> None:
+    """Every fourth layer from the second on, and the first two, score positions; an MTP layer always does."""
+    shared = DEEPSEEK | {
+        "architectures": ["GlmMoeDsaForCausalLM"], "model_type": "glm_moe_dsa", "index_topk": 2048,
+        "index_head_dim": 128, "index_n_heads": 64, "index_topk_freq": 4, "num_nextn_predict_layers": 1,
+    }  # fmt: skip
+    sections = {
+        "memory": {"block_size": 64},
+        "hardware": {"gpu": "h200", "count": 8},
+        "parallel": {"tensor_parallel_size": 8},
+    }
+    scoring = 2 + (61 - 2) // 4
+
+    alone = cache(tmp_path / "a", shared, **sections)
+    drafted = cache(tmp_path / "b", shared, speculative={"method": "mtp", "num_speculative_tokens": 1}, **sections)
+
+    assert alone.block_bytes == 64 * (61 * (512 + 64) * 2 + scoring * 132)
+    assert drafted.block_bytes - alone.block_bytes == 64 * ((512 + 64) * 2 + 132)
+
+
 def test_full_layers_and_windows_share_one_pool() -> None:
     """12 of each kind: two groups of 12, a request takes blocks of both."""
     found = grouped((layer(), layer(window=128)) * 12, REQUEST)

@@ -168,6 +168,27 @@ def test_adapters_and_unknown_parts_leave_the_verdict_open() -> None:
     assert made(llama(compilation={"cudagraph_mode": "NONE"}), ()).fits is Fit.YES
 
 
+SPREAD = {"data_parallel_size": 2, "enable_expert_parallel": True}
+
+
+@pytest.mark.parametrize(
+    ("sections", "owner"),
+    [
+        ({"parallel": SPREAD | {"all2all_backend": "deepep_low_latency"}}, "all-to-all buffers"),
+        ({"parallel": SPREAD | {"enable_eplb": True}}, "expert load balancer"),
+        ({"kv_transfer": {"kv_connector": "NixlConnector", "kv_role": "kv_both"}}, "KV connector"),
+    ],
+)
+def test_buffers_of_libraries_are_named(tmp_path: Path, sections: dict[str, Any], owner: str) -> None:
+    hardware = {"gpu": "h200", "count": 2 if "parallel" in sections else 1}
+    plan = planned_model(tmp_path, QWEN3_30B, hardware=hardware, **sections)
+    document = ledger_json(made(plan))
+
+    assert [line["owner"] for line in document["unknown"]] == [owner]
+    assert document["totals"]["other_bytes"] is None
+    assert document["totals"]["kv_cache_bytes"] is not None
+
+
 def test_unknown_weights_are_null_and_not_zero(tmp_path: Path) -> None:
     plan = planned_model(tmp_path, QWEN3_8B | {"architectures": ["Zamba2ForCausalLM"], "model_type": "zamba2"})
     document = ledger_json(made(plan))

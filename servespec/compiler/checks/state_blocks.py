@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable
 from servespec.compiler.memory.kv_cache import KvCache
-from servespec.compiler.memory.line import Part
 from servespec.diagnostics import Diagnostic
 
 
@@ -14,7 +13,7 @@ def _a_block_for_every_state(subject: Findable) -> Iterator[Diagnostic]:
     ledger = subject.ledger
     if ledger is None or not isinstance(ledger.kv, KvCache):
         return
-    is_known = ledger.pinned_bytes is not None or all(line.part is not Part.WEIGHTS for line in ledger.unknown)
+    is_known = ledger.pinned_bytes is not None or ledger.is_spending_known
     if not ledger.kv.has_states or not subject.frame.mode.has_full() or not is_known:
         return
     requests = subject.frame.max_num_seqs

@@ -123,6 +123,7 @@ _DEEPSEEK_V2 = _layers(
     _DEEPSEEK, "deepseek_v2.py", "intermediate_size = config.moe_intermediate_size * config.n_shared_experts"
 )
 _GLM4_MOE_LITE = _layers(_DEEPSEEK, "glm4_moe_lite.py", "and layer_idx >= config.first_k_dense_replace")
+_GLM_DSA = _layers(_DEEPSEEK, "registry.py", '"GlmMoeDsaForCausalLM": ("vllm.models.deepseek_v32",')
 _GLM4_MOE = _layers(
     LayerFacts(
         qk_norm=QkNorm.HEAD,
@@ -196,6 +197,7 @@ DECODER_LAYERS: Final[Mapping[str, Sourced[LayerFacts]]] = MappingProxyType(
         "DeepseekV2ForCausalLM": _DEEPSEEK_V2,
         "DeepseekV3ForCausalLM": _DEEPSEEK_V2,
         "DeepseekV32ForCausalLM": _DEEPSEEK_V2,
+        "GlmMoeDsaForCausalLM": _GLM_DSA,
         "Glm4MoeForCausalLM": _GLM4_MOE,
         "Glm4MoeLiteForCausalLM": _GLM4_MOE_LITE,
         "MiniMaxM2ForCausalLM": _MINIMAX_M2,

@@ -10,12 +10,13 @@ from servespec.compiler.facts.state_layers import StateFamily
 from servespec.compiler.memory.compress_ratios import compress_ratios
 from servespec.compiler.memory.config_sizes import is_size
 from servespec.compiler.memory.recurrent_sizes import StateSizes, layer_states, state_facts, state_sizes
+from servespec.compiler.memory.sparse_index import layers_with_index
 from servespec.compiler.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatentDimensions:
-    """Widths of multi-head latent attention; the index is DeepSeek's sparse one, 0 heads without."""
+    """Widths of multi-head latent attention; the index is DeepSeek's sparse one, which some layers may be without."""
 
     query_rank: int
     kv_rank: int
@@ -24,6 +25,7 @@ class LatentDimensions:
     value_width: int
     index_heads: int
     index_width: int
+    has_index: tuple[bool, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +164,7 @@ def _read(model: Model, facts: LayerFacts, read: _Reading) -> Dimensions:
     needs_mlp = not all(expert_layers)
     heads = read.known("num_attention_heads", traits.num_attention_heads)
     hidden = read.known("hidden_size", traits.hidden_size)
-    latent = _latent(model, read) if facts.is_latent else None
+    latent = _latent(model, layers, read) if facts.is_latent else None
     compressed = _compressed(model, read) if facts.is_compressed else None
     head = read.known("head_dim", traits.head_dim or max(1, hidden // heads))
     return Dimensions(
@@ -190,7 +192,7 @@ def _read(model: Model, facts: LayerFacts, read: _Reading) -> Dimensions:
     )
 
 
-def _latent(model: Model, read: _Reading) -> LatentDimensions:
+def _latent(model: Model, layers: int, read: _Reading) -> LatentDimensions:
     traits = model.traits
     has_index = traits.uses_sparse_index
     return LatentDimensions(
@@ -201,6 +203,7 @@ def _latent(model: Model, read: _Reading) -> LatentDimensions:
         value_width=read.known("v_head_dim", traits.v_head_dim),
         index_heads=read.count("index_n_heads") if has_index else 0,
         index_width=read.count("index_head_dim") if has_index else 0,
+        has_index=layers_with_index(model, layers),
     )
 
 

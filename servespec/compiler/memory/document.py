@@ -73,12 +73,12 @@ def _totals_json(ledger: Ledger) -> dict[str, Any]:
         "engine_estimate_bytes": None if estimate is None else estimate.size,
         "other_bytes": total(Part.OTHER),
         "runtime_bytes": total(Part.RUNTIME),
-        **_cache_json(ledger, missing),
+        **_cache_json(ledger),
     }
 
 
-def _cache_json(ledger: Ledger, missing: set[Part]) -> dict[str, Any]:
-    is_known = ledger.pinned_bytes is not None or Part.WEIGHTS not in missing
+def _cache_json(ledger: Ledger) -> dict[str, Any]:
+    is_known = ledger.pinned_bytes is not None or ledger.is_spending_known
     cache, kv = ledger.cache, ledger.kv
     has_tokens = is_known and not isinstance(kv, str)
     return {

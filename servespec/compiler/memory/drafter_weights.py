@@ -171,7 +171,8 @@ def _eagle3_lines(
     kept = _kept_vocabulary(resolution, draft, decoder, target, split)
     own = _size(decoder, list(_eagle3_matrices(draft, decoder, target, split)))
     because = f"{dimensions.layers} layer of `eagle3` and the projection of the target's hidden states; {kept.because}"
-    return (_line("EAGLE3 head", own + kept.certain, decoder.share, because, kept.possible),)
+    possible = _room(resolution, draft, own + kept.certain, kept.possible)
+    return (_line("EAGLE3 head", own + kept.certain, decoder.share, because, possible),)
 
 
 def _eagle3_matrices(draft: Model, decoder: Decoder, target: Decoder, split: Split) -> Iterator[Matrix]:
@@ -237,6 +238,13 @@ def _is_dummy(resolution: Resolution) -> bool:
     return (named or spec.model.load_format) == "dummy"
 
 
+def _room(resolution: Resolution, draft: Model, certain: int, possible: int) -> int:
+    """What a drafter may hold beside what is certain: no more than its files have, where those are at hand."""
+    if draft.checkpoint is None or split_of(resolution.request.spec).tensor > 1:
+        return possible
+    return max(0, min(possible, draft.checkpoint.size - certain))
+
+
 # Other drafters
 
 
@@ -253,7 +261,8 @@ def _other_lines(
     own = _size(decoder, matrices)
     share = max(_BLOCK_SHARE, UNKNOWN_LAYERS_SHARE if decoder.share else 0.0)
     because = f"{dimensions.layers} layers and a projection; the vocabulary is shared unless its own differs"
-    return (_line("drafter", own, share, because, 0 if _is_dummy(resolution) else 2 * shared),)
+    possible = 0 if _is_dummy(resolution) else _room(resolution, draft, own, 2 * shared)
+    return (_line("drafter", own, share, because, possible),)
 
 
 def _layers_with_projection(decoder: Decoder, target: Decoder, split: Split) -> Iterator[Matrix]:

@@ -23,6 +23,7 @@ from servespec.compiler.memory.kv_cache import KvCache, KvLayer, KvRequest, Laye
 from servespec.compiler.memory.kv_groups import kv_cache_of
 from servespec.compiler.memory.line import Holder
 from servespec.compiler.memory.recurrent_sizes import has_states, layer_states, state_facts
+from servespec.compiler.memory.sparse_index import layers_with_index
 from servespec.compiler.memory.split import drafter_split_of, split_of
 from servespec.compiler.memory.state_layers import hybrid_block_tokens, state_bytes, state_layer
 from servespec.compiler.model import Model
@@ -157,8 +158,7 @@ def _attention_layers(model: Model, terms: CacheTerms, holder: Holder) -> Layers
     if not is_size(traits.num_hidden_layers):
         return "config.json names no `num_hidden_layers`"
     if traits.is_mla:
-        latent = _latent_caches(model, terms, holder)
-        return latent if isinstance(latent, str) else (latent,) * traits.num_hidden_layers
+        return _latent_layers(model, terms, holder, traits.num_hidden_layers)
     token_bytes = _token_bytes(model, terms)
     if isinstance(token_bytes, str):
         return token_bytes
@@ -204,21 +204,22 @@ def _latent_token_bytes(model: Model, terms: CacheTerms) -> int:
     return SPARSE_FP8_TOKEN_BYTES.value if packed else (model.traits.head_size or 0) * terms.element_bytes
 
 
-def _latent_caches(model: Model, terms: CacheTerms, holder: Holder) -> tuple[KvLayer, ...] | str:
-    """The vectors, and beside them the keys of the sparse index.
+def _latent_layers(model: Model, terms: CacheTerms, holder: Holder, layers: int) -> Layers | str:
+    """The vectors, and beside them the keys of the sparse index where a layer has one.
 
-    Source: vllm/model_executor/models/deepseek_v2.py: DeepseekV32IndexerCache.
+    Source: vllm/models/deepseek_v32/attention.py: DeepseekV32Attention.
     """
     if not is_size(model.traits.head_size):
         return "config.json names no `kv_lora_rank`"
     vectors = _latent_layer(terms, holder, _latent_token_bytes(model, terms))
     if not model.traits.uses_sparse_index:
-        return (vectors,)
+        return ((vectors,),) * layers
     width = text_config(model.config).get("index_head_dim")
     if not is_size(width):
         return "config.json names no `index_head_dim`"
     index_bytes = width + 4 * (width // INDEX_SCALE_ELEMENTS.value)
-    return vectors, _latent_layer(terms, holder, index_bytes)
+    index = _latent_layer(terms, holder, index_bytes)
+    return tuple((vectors, index) if has else (vectors,) for has in layers_with_index(model, layers))
 
 
 def _with_index(model: Model, terms: CacheTerms, layers: tuple[KvLayer, ...]) -> Layers | str:
@@ -301,7 +302,9 @@ def _drafter_layers(resolution: Resolution, target: TargetCaches) -> tuple[KvLay
 
 
 def _own_layers(model: Model, target: TargetCaches, method: str | None) -> tuple[KvLayer, ...] | str:
-    """MTP layers are of the kind of the target's last layer with attention; those of compressed targets have windows.
+    """MTP layers are of the kind of the target's last layer with attention, and have an index where any layer has.
+
+    Those of compressed targets have windows.
 
     Source: vllm/models/deepseek_v4/nvidia/dspark.py: DSparkDeepseekV4Model.
     """
@@ -314,5 +317,6 @@ def _own_layers(model: Model, target: TargetCaches, method: str | None) -> tuple
     attention = [layers for layers in target.layers if any(layer.kind is not LayerKind.STATE for layer in layers)]
     if not attention:
         return "the drafter's layers are not in config.json"
-    own = tuple(replace(layer, holder=Holder.DRAFTER) for layer in attention[-1] if layer.kind is not LayerKind.STATE)
+    fullest = max(reversed(attention), key=len)
+    own = tuple(replace(layer, holder=Holder.DRAFTER) for layer in fullest if layer.kind is not LayerKind.STATE)
     return own * count

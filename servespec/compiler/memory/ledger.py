@@ -5,9 +5,11 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from math import ceil
 
+from servespec.compiler.checkpoint import Checkpoint
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.facts.memory import DEFAULT_UTILIZATION
+from servespec.compiler.memory.checkpoint_weights import files_line, usable_checkpoint, with_checkpoint
 from servespec.compiler.memory.drafter_weights import drafter_lines
 from servespec.compiler.memory.kv_cache import KvCache
 from servespec.compiler.memory.kv_layers import is_known_layout, kv_cache_plan
@@ -94,6 +96,11 @@ class Ledger:
         if self.pinned_bytes is not None:
             return Amount(size=self.pinned_bytes, low=self.pinned_bytes, high=self.pinned_bytes)
         return self.spent.left_of(self.budget_bytes)
+
+    @property
+    def is_spending_known(self) -> bool:
+        """Whether every line that the KV cache follows from is counted."""
+        return all(line.part not in (Part.WEIGHTS, Part.ACTIVATIONS) for line in self.unknown)
 
     @property
     def all_lines(self) -> Amount:
@@ -185,13 +192,24 @@ def _widest_stage(resolution: Resolution, target: Decoder | str) -> tuple[int, t
     """The stage that holds most weights, the last of equals; the drafter's are with the last stage's."""
     spec = resolution.request.spec
     drafter = drafter_lines(resolution, target)
+    checkpoint = usable_checkpoint(resolution.request.target, spec)
     if isinstance(target, str):
-        unknown = Unknown(owner="weights", holder=Holder.TARGET, part=Part.WEIGHTS, because=target)
-        return spec.parallel.pipeline_parallel_size - 1, (unknown, *drafter)
-    *before, last = stage_lines(target, split_of(spec), Holder.TARGET)
+        return spec.parallel.pipeline_parallel_size - 1, (*_without_formula(target, checkpoint, spec), *drafter)
+    split = split_of(spec)
+    found = with_checkpoint(target, split, checkpoint) if checkpoint else stage_lines(target, split, Holder.TARGET)
+    *before, last = found
     stages: list[tuple[MemoryLine | Unknown, ...]] = [*before, (*last, *drafter)]
     widest = max(range(len(stages)), key=lambda stage: (_weights_bytes(stages[stage]), stage))
     return widest, stages[widest]
+
+
+def _without_formula(because: str, checkpoint: Checkpoint | None, spec: ServingSpec) -> Iterator[MemoryLine | Unknown]:
+    """Weights of layers that no formula knows: their files, where they are at hand."""
+    if checkpoint is None:
+        yield Unknown(owner="weights", holder=Holder.TARGET, part=Part.WEIGHTS, because=because)
+        return
+    yield files_line(checkpoint, split_of(spec))
+    yield Unknown(owner="peak of a step", holder=Holder.ENGINE, part=Part.ACTIVATIONS, because=because)
 
 
 def _weights_bytes(lines: tuple[MemoryLine | Unknown, ...]) -> int:

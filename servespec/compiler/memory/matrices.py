@@ -44,7 +44,7 @@ def _mixer(dimensions: Dimensions, facts: LayerFacts, split: Split, index: int) 
     elif dimensions.compressed is not None:
         yield from compressed_attention(dimensions, dimensions.compressed, split, index)
     elif dimensions.latent is not None:
-        yield from _latent_attention(dimensions, dimensions.latent, split)
+        yield from _latent_attention(dimensions, dimensions.latent, split, index)
     else:
         yield from grouped_attention(dimensions, facts, split, dimensions.hidden)
         yield from _index_branch(dimensions, split, index)
@@ -85,7 +85,7 @@ def grouped_attention(dimensions: Dimensions, facts: LayerFacts, split: Split, i
         yield small((heads + kv_heads) * dimensions.head)
 
 
-def _latent_attention(dimensions: Dimensions, latent: LatentDimensions, split: Split) -> Iterator[Matrix]:
+def _latent_attention(dimensions: Dimensions, latent: LatentDimensions, split: Split, index: int) -> Iterator[Matrix]:
     """Source: vllm/model_executor/models/deepseek_v2.py: DeepseekV2MLAAttention."""
     heads, hidden = split.heads(dimensions.heads), dimensions.hidden
     query = heads * (latent.plain_width + latent.rotated_width)
@@ -94,7 +94,7 @@ def _latent_attention(dimensions: Dimensions, latent: LatentDimensions, split: S
     yield Matrix(role=Role.ATTENTION, rows=heads * (latent.plain_width + latent.value_width), columns=latent.kv_rank)
     yield Matrix(role=Role.ATTENTION, rows=hidden, columns=heads * latent.value_width)
     yield small(latent.query_rank + latent.kv_rank)
-    if latent.index_heads:
+    if latent.index_heads and latent.has_index[index]:
         yield Matrix(role=Role.ATTENTION, rows=latent.index_heads * latent.index_width, columns=latent.query_rank)
         yield Matrix(role=Role.ATTENTION, rows=latent.index_heads + latent.index_width, columns=hidden, is_plain=True)
 
