@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -33,6 +33,8 @@ from servespec.runtime.machine_paths import shown_command, without_machine_paths
 from servespec.runtime.probe import driver_version
 from servespec.runtime.record import RECORD_NAME, read_record
 from servespec.runtime.spec_file import read_spec
+from servespec.schema.parse import parse_spec
+from servespec.schema.source import read_source
 
 _SAID = re.compile(
     r"(GPU KV cache size: .*|Available KV cache memory: .*|Graph capturing finished .*|CUDA graph pool memory: .*"
@@ -106,7 +108,7 @@ def launch(spec: str, record: Path, gpus: SimpleQueue[str], timeout_seconds: flo
         )
         exit_code, said = done.returncode, done.stderr
     except subprocess.TimeoutExpired as error:
-        exit_code, said = 124, str(error.stderr or "")
+        exit_code, said = 124, (error.stderr or b"").decode("utf-8", "replace")
     gpus.put(gpu)
     plan, log = _read(record / "plan.json"), _read(record / "engine.log")
     document = json.loads(plan) if plan else {}
@@ -179,6 +181,16 @@ def _named(counts: Mapping[Bar, int]) -> dict[str, int]:
     return dict(sorted((f"{known.get(title, 'block')} {mode}", count) for (title, mode), count in counts.items()))
 
 
+def models_of(text: str, folder: Path) -> Iterator[tuple[str, Any]]:
+    """The configs of a spec's models that are folders, by the name that the spec gives them."""
+    spec = parse_spec(read_source(text, "spec.yaml")).spec
+    assert spec is not None
+    for name in (spec.model.id, spec.speculative.model if spec.speculative else None):
+        path = folder / name / "config.json" if name else None
+        if path is not None and path.is_file():
+            yield str(name), json.loads(path.read_text(encoding="utf-8"))
+
+
 def _document(launches: list[Launch]) -> dict[str, Any]:
     return {
         "what": "graphs planned by servespec and captured by the engine, by manager and mode",
@@ -187,6 +199,7 @@ def _document(launches: list[Launch]) -> dict[str, Any]:
         "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
         "command": shown_command(["python", *sys.argv]),
+        "models": dict(model for one in launches for model in models_of(one.text, Path.cwd())),
         "launches": [asdict(one) for one in launches],
     }
 
