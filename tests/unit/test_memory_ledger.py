@@ -9,7 +9,7 @@ import pytest
 from servespec.compiler.memory.document import ledger_json
 from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of
-from servespec.compiler.memory.line import Holder, MemoryLine, Part
+from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import SpecError
 from servespec.provenance import Basis
@@ -234,3 +234,15 @@ def test_a_bound_on_graphs_that_no_formula_counts_is_doubtful() -> None:
     suffix = {"method": "suffix", "num_speculative_tokens": 4}
 
     assert graph_budget_codes("64GiB", speculative=suffix, engine={"version": "0.33.0"}) == ["P130"]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01])
+def test_a_size_with_more_bits_than_a_float_lies_within_its_bar(share: float) -> None:
+    """A config may hold any number; 2 ** 62 plus and minus one are no floats."""
+    for size in (2**62 - 1, 2**62 + 1):
+        line = line_within(
+            owner="weights", holder=Holder.TARGET, part=Part.WEIGHTS, size=Bytes(size), low_share=share,
+            high_share=share, because="",
+        )  # fmt: skip
+
+        assert line.low <= size <= line.high
