@@ -201,7 +201,7 @@ def _emitted(spec: str, options: "Options", emit: Emit) -> str:
     from servespec.runtime.gather import model_folders
 
     made = _compiled(spec, options)
-    document, folders = made.to_json(), model_folders(made)
+    document, folders, name = made.to_json(), model_folders(made), made.resolution.request.source.name
     with _reporting(spec):
         match emit:
             case Emit.argv:
@@ -210,9 +210,9 @@ def _emitted(spec: str, options: "Options", emit: Emit) -> str:
                     typer.echo(f"the launch also sets {variables}: `--emit shell` and `compose` do", err=True)
                 return launch_argv(document)
             case Emit.shell:
-                return launch_script(document, spec, folders)
+                return launch_script(document, name, folders)
             case Emit.compose:
-                return launch_compose(document, spec, container_of(made, folders))
+                return launch_compose(document, name, container_of(made, folders))
             case Emit.dockerfile:
                 return dockerfile(official_image(made), __version__)
 

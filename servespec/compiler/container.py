@@ -131,10 +131,12 @@ def _is_address(host: str) -> bool:
 
 
 def _unmountable(plan: Plan, folders: Sequence[str]) -> Iterator[Diagnostic]:
+    target, place_of = plan.resolution.request.spec.model.id, plan.resolution.request.source.place_of
     for folder in folders:
         if folder.startswith("~"):
             message = f"the folder `{folder}` is another one in a container, which has a home of its own"
-            yield R118.at(plan.resolution.request.source.place_of(("model", "id")), message, "write an absolute path")
+            place = place_of(("model", "id") if folder == target else ("speculative", "model"))
+            yield R118.at(place, message, "write an absolute path")
 
 
 def _spec_folder(folders: Sequence[str]) -> str:

@@ -1,10 +1,12 @@
 """The embedded engine in earnest: a real model, a real server, a real answer, and nothing left behind."""
 
+import contextlib
 import importlib.util
 import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 import time
 import urllib.request
@@ -14,7 +16,9 @@ from threading import Timer
 
 import jsonschema
 import pytest
+from typer.testing import CliRunner
 
+from servespec.cli import app
 from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.runtime.ask import ask
@@ -120,6 +124,39 @@ def test_a_spec_is_served_with_its_steps_counted_and_a_record_left(
         {"engine": 0, "mode": "NONE", "steps": steps, "unpadded_tokens": tokens, "padding_tokens": 0}
     ]
     assert record["measured"]["engine_said"]["kv_cache_tokens"] > 0
+
+
+def test_an_emitted_script_becomes_the_engine(
+    model: Path, tmp_path: Path, family: set[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service manager starts it with its own shell; the process that it knows is the one that it stops."""
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.chdir(tmp_path)
+    port, script = free_port(), tmp_path / "run.sh"
+    settings = ("--set", f"serve.port={port}", "--set", f"model.id={model}")
+    emitted = ["plan", str(REPOSITORY / "examples/smollm2-cpu.yaml"), "--emit", "shell", "-o", str(script), *settings]
+    assert CliRunner().invoke(app, emitted).exit_code == 0
+    environment = {**os.environ, "VLLM_USE_V1": "nonsense", "HF_HUB_OFFLINE": "1"}
+    with (tmp_path / "log").open("wb") as log:
+        engine = subprocess.Popen(["sh", str(script)], env=environment, stdout=log, stderr=log)
+    try:
+        wait_for_health(port)
+        assert "Paris" in ask(f"http://127.0.0.1:{port}", QUESTION)
+        assert b"vllm.entrypoints.openai.api_server" in Path(f"/proc/{engine.pid}/cmdline").read_bytes()
+        engine.terminate()
+        engine.wait(timeout=60)
+    finally:
+        engine.kill()
+        engine.wait()
+
+
+def wait_for_health(port: int) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+            return
+        time.sleep(0.5)
+    raise AssertionError("the engine did not answer")
 
 
 def test_sigterm_ends_the_ready_server_with_143(command: LaunchCommand, family: set[int]) -> None:

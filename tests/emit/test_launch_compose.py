@@ -160,7 +160,7 @@ def test_the_host_publishes_where_the_spec_binds(host: str, published: str) -> N
     ("changes", "folders", "message", "path"),
     [
         ({"serve": {"host": "gpu7.lan"}}, (), "published at an address, and `gpu7.lan` is a name", "serve.host"),
-        ({}, ("~/models/a",), "the folder `~/models/a` is another one in a container", "model.id"),
+        ({}, ("~/models/a",), "the folder `~/models/a` is another one in a container", "speculative.model"),
     ],
 )
 def test_what_cannot_be_a_container_is_refused(

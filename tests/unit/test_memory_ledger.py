@@ -10,7 +10,7 @@ import pytest
 from servespec.compiler.memory.document import ledger_json
 from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of
-from servespec.compiler.memory.line import Holder, MemoryLine, Part
+from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import SpecError
 from servespec.provenance import Basis
@@ -264,3 +264,14 @@ def test_a_bound_on_graphs_that_no_formula_counts_is_doubtful() -> None:
     suffix = {"method": "suffix", "num_speculative_tokens": 4}
 
     assert graph_budget_codes("64GiB", speculative=suffix, engine={"version": "0.33.0"}) == ["P130"]
+
+
+@pytest.mark.parametrize("size", [2**62 - 1, 2**62 + 1])
+def test_a_size_with_more_bits_than_a_float_lies_within_its_bar(size: int) -> None:
+    """A config may hold any number, and these two are no floats."""
+    line = line_within(
+        owner="weights", holder=Holder.TARGET, part=Part.WEIGHTS, size=Bytes(size), low_share=0.0, high_share=0.0,
+        because="",
+    )  # fmt: skip
+
+    assert line.low <= size <= line.high

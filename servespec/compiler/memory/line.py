@@ -71,8 +71,9 @@ def line_within(
         holder=holder,
         part=part,
         size=size,
-        low=Bytes(int(size * (1 - low_share))),
-        high=Bytes(int(size * (1 + high_share))),
+        # A float rounds what has more than 53 bits, which must not move an end of the bar across the size.
+        low=Bytes(min(size, int(size * (1 - low_share)))),
+        high=Bytes(max(size, int(size * (1 + high_share)))),
         basis=Basis.ESTIMATE if low_share or high_share else Basis.EXACT,
         because=because,
     )
