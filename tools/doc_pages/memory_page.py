@@ -24,8 +24,12 @@ def memory_page() -> str:
             "are no estimate of the engine's."
         ),
         *(part for file in measured.FILES for part in _file(file, rows)),
+        *_own(rows),
         "## Savings of remedies",
-        sentences("On an earlier grid without a limit of decode tokens, one remedy after the other."),
+        sentences(
+            "Published ones are of an earlier grid without a limit of decode tokens, one remedy after the other; ours "
+            "are of the launches above."
+        ),
         table(
             ("launch", "remedies", "measured GiB", "predicted GiB", "error"),
             [_saving(saving) for saving in measured.savings()],
@@ -40,6 +44,68 @@ def _file(file: str, rows: tuple[measured.Row, ...]) -> Iterator[str]:
     yield table(
         ("launch", "figure", "measured", "predicted", "error", "bound", "verdict"),
         [_row(row) for row in rows if row.file == file],
+    )
+
+
+def _own(rows: tuple[measured.Row, ...]) -> Iterator[str]:
+    """Launches of servespec's own, whose workers reported what each stage took."""
+    files = sorted(path.name for path in measured.MEASUREMENTS.glob(measured.OWN_FILES))
+    links = ", ".join(f"[{file}](../measurements/{file})" for file in files)
+    first = measured.document(files[0])
+    versions = ", ".join(f"{name} {version}" for name, version in first["versions"].items() if version)
+    yield "## Our own launches"
+    yield sentences(
+        f"{' and '.join(first['device'])}, driver {first['driver']}; {versions}; FlashInfer absent; {first['date']}; "
+        "one launch at a time on each GPU. Dummy weights, synthetic acceptance. "
+        "Nothing was fitted on these rows but the NCCL buffers of two ranks. "
+        "`held` is all but the KV cache, `added` what went while graphs were captured, and a stage is what its own "
+        f"captures took in the allocator. Files: {links}."
+    )
+    yield table(
+        ("launch", "figure", "measured", "predicted", "error", "bound", "verdict"),
+        [_row(row) for row in rows if row.file in files],
+    )
+    yield "### Graph memory beside the engine's own estimate of it"
+    yield table(
+        ("launch", "measured GiB", "predicted GiB", "error", "engine's estimate GiB", "error"),
+        list(_beside_estimates(rows)),
+    )
+    yield "### The same launch again"
+    yield sentences(
+        "The first of them compiled the model and the others took it from the engine's cache: its profile run had a "
+        "higher peak, so that its KV cache is smaller."
+    )
+    yield table(
+        ("launch", "figure", "launches", "smallest", "largest", "spread"),
+        [_repeated(one) for one in measured.repeated()],
+    )
+
+
+def _beside_estimates(rows: tuple[measured.Row, ...]) -> Iterator[tuple[str, ...]]:
+    """Of every launch that gave both."""
+    by_figure = {(row.launch, row.figure.name): row for row in rows}
+    for (launch, name), row in by_figure.items():
+        estimate = by_figure.get((launch, "estimate"))
+        if name == "added" and row.error is not None and estimate is not None:
+            said = estimate.figure.value
+            yield (
+                launch,
+                f"{row.figure.value:.2f}",
+                f"{row.predicted:.2f}",
+                f"{row.error:+.0%}",
+                f"{said:.2f}",
+                f"{said / row.figure.value - 1:+.0%}",
+            )
+
+
+def _repeated(one: measured.Repeated) -> tuple[str, ...]:
+    return (
+        one.launch,
+        one.name,
+        str(len(one.values)),
+        _value(min(one.values), one.unit),
+        _value(max(one.values), one.unit),
+        f"{one.spread:.2%}",
     )
 
 

@@ -135,11 +135,11 @@ CONTEXT: Final = _measured(
     "0.51 and 0.37 GiB are left without the persistent hidden states and the workspace of the experts",
 )
 COMMUNICATOR: Final = Sourced(
-    Bytes(1 << 29),
+    Bytes(700 << 20),
     "bytes",
-    "estimate",
-    "",
-    "",
-    "",
-    "NCCL buffers of one rank; no launch with several ranks was measured",
+    "docs/measurements/2026-11-30-h200-memory-launches-4.json",
+    "0.33.0",
+    "launches",
+    "consumed memory of 9.26 GiB less weights of 7.94 GiB",
+    "0.8 GiB are left without the context and the hidden states on one of two ranks; a smaller model left 0.5 GiB",
 )
