@@ -20,7 +20,6 @@ import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -28,9 +27,8 @@ from typing import Any
 from servespec.compiler.pipeline import compile_spec
 from servespec.runtime.capture_log import Bar, captured_counts, planned_counts
 from servespec.runtime.gather import Options, compile_request
-from servespec.runtime.machine import gpu_lines, versions
-from servespec.runtime.machine_paths import shown_command, without_machine_paths
-from servespec.runtime.probe import driver_version
+from servespec.runtime.machine import made_on
+from servespec.runtime.machine_paths import without_machine_paths
 from servespec.runtime.record import RECORD_NAME, read_record
 from servespec.runtime.spec_file import read_spec
 from servespec.schema.parse import parse_spec
@@ -194,11 +192,7 @@ def models_of(text: str, folder: Path) -> Iterator[tuple[str, Any]]:
 def _document(launches: list[Launch]) -> dict[str, Any]:
     return {
         "what": "graphs planned by servespec and captured by the engine, by manager and mode",
-        "device": gpu_lines(),
-        "driver": driver_version(),
-        "versions": versions(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": shown_command(["python", *sys.argv]),
+        **made_on(["python", *sys.argv]),
         "models": dict(model for one in launches for model in models_of(one.text, Path.cwd())),
         "launches": [asdict(one) for one in launches],
     }

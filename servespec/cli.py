@@ -410,7 +410,6 @@ def bench(
     from servespec.render.bench_text import bench_event_line, bench_text
     from servespec.runtime.bench import command
     from servespec.runtime.bench.design import BenchDesign
-    from servespec.runtime.machine_paths import shown_command
 
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     with _reporting(spec):
@@ -429,7 +428,6 @@ def bench(
             options=options,
             output=output,
             folder=record or output.with_suffix(".logs"),
-            command=shown_command(["servespec", *sys.argv[1:]]),
             pass_on=command.passed_on(options),
         )
         results = command.bench(wanted, lambda event: typer.echo(bench_event_line(event), err=True))

@@ -24,7 +24,7 @@ def step_times_text(document: Json) -> str:
 def _heading(document: Json) -> str:
     workers = document["workers"]
     return (
-        f"step times on vLLM {document['engine']['version']}, {document['device']}: {workers['complete']} of"
+        f"step times on vLLM {document['engine']['version']}, {document['planned_device']}: {workers['complete']} of"
         f" {workers['expected']} workers came to the end, in {document['seconds']:.0f} s"
     )
 

@@ -11,6 +11,7 @@ from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic
 from servespec.runtime.extension.graph_choice import FULL, NONE, PIECEWISE
 from servespec.runtime.extension.step_times import step_times_name
+from servespec.runtime.machine import MADE_ON, made_on, this_command
 from servespec.runtime.measured_launch import worker_results
 from servespec.runtime.step_times_statistics import PARTS, Gain, Json, ModeTimes, Verdict, gain, modes_of
 
@@ -26,8 +27,10 @@ def document_of(plan: Plan, folder: Path, findings: Iterable[Diagnostic]) -> Jso
     return {
         "format": STEP_TIMES_FORMAT,
         "servespec": __version__,
+        **made_on(this_command()),
+        "spec_text": plan.resolution.request.source.text,
         "engine": {"name": "vllm", "version": plan.resolution.engine.version},
-        "device": plan.resolution.device.name,
+        "planned_device": plan.resolution.device.name,
         "folder": str(folder),
         "workers": {"expected": len(results), "complete": sum(result["complete"] for result in present)},
         "seconds": max((result["seconds"] for result in present), default=0.0),
@@ -126,8 +129,10 @@ STEP_TIMES_SCHEMA: Final[Json] = {
     **_object(
         format={"const": STEP_TIMES_FORMAT},
         servespec=TEXT,
+        **MADE_ON,
+        spec_text=TEXT,
         engine=_object(name={"const": "vllm"}, version=TEXT),
-        device=TEXT,
+        planned_device=TEXT,
         folder=TEXT,
         workers=_object(expected=COUNT, complete=COUNT),
         seconds=_NUMBER,

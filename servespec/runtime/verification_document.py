@@ -18,6 +18,7 @@ from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic
 from servespec.runtime.extension.captured_shapes import CapturedShape
 from servespec.runtime.extension.replay import verified_name
+from servespec.runtime.machine import MADE_ON, made_on, this_command
 from servespec.runtime.measured_launch import worker_results
 
 Json = dict[str, Any]
@@ -124,6 +125,8 @@ def document_of(plan: Plan, folder: Path, findings: Iterable[Diagnostic]) -> Jso
     return {
         "format": VERIFICATION_FORMAT,
         "servespec": __version__,
+        **made_on(this_command()),
+        "spec_text": plan.resolution.request.source.text,
         "engine": {"name": "vllm", "version": plan.resolution.engine.version},
         "folder": str(folder),
         "workers": {"expected": len(results), "complete": sum(result["complete"] for result in present)},
@@ -221,6 +224,8 @@ VERIFICATION_SCHEMA: Final[Json] = {
     **_object(
         format={"const": VERIFICATION_FORMAT},
         servespec=TEXT,
+        **MADE_ON,
+        spec_text=TEXT,
         engine=_object(name={"const": "vllm"}, version=TEXT),
         folder=TEXT,
         workers=_object(expected=COUNT, complete=COUNT),

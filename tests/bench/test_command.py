@@ -19,6 +19,7 @@ from servespec.runtime.bench.design import Cell
 from servespec.runtime.bench.ratios import paired_ratios
 from servespec.runtime.bench.results import cell_json
 from servespec.runtime.gather import Options
+from servespec.runtime.machine import made_on, this_command
 from tests.bench.test_session import HEAD
 from tests.plans import REPOSITORY
 
@@ -168,18 +169,8 @@ def test_the_client_tells_what_the_engine_raises(monkeypatch: pytest.MonkeyPatch
 
 
 def test_results_name_no_folder_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted: list[command.Wanted] = []
-
-    def measured(asked: command.Wanted, _on_event: object) -> dict[str, Any]:
-        wanted.append(asked)
-        design = {"input_tokens": 8, "output_tokens": 4, "rounds": 1, "concurrencies": []}
-        return {"design": design, "acceptance": "none", "arms": {}, "cells": [], "ratios": []}
-
-    monkeypatch.setattr(command, "bench", measured)
-    words = ["bench", "/data/specs/a.yaml", "--record", "/data/logs"]
-    monkeypatch.setattr(sys, "argv", ["servespec", *words])
+    monkeypatch.setattr(sys, "argv", ["/data/bin/servespec", "bench", "/data/specs/a.yaml", "--record", "/data/logs"])
     result = {"completed": 0, "first_error": f"no {Path.cwd()}/model"}
 
-    assert CliRunner().invoke(app, words).exit_code == 0
-    assert wanted[0].command == "servespec bench a.yaml --record logs"
+    assert made_on(this_command())["command"] == "servespec bench a.yaml --record logs"
     assert cell_json(Cell(1, "stock", 16), 4, result, {})["first_error"] == "no model"

@@ -34,6 +34,7 @@ def measured_page(root: Path) -> str:
             ("spec", "graphs", "equal bit for bit", "differ", "not deterministic", "not replayed", "steps", "accepted"),
             [row for path in sorted(folder.glob("*-replay.json")) for row in _replays(path)],
         ),
+        *(part for path in sorted(folder.glob("*-steps-*.json")) for part in _steps(path)),
     )
 
 
@@ -95,8 +96,39 @@ def _launches(path: Path) -> Iterator[tuple[str, ...]]:
         )
 
 
+def _steps(path: Path) -> Iterator[str]:
+    """Where a graph pays: each size in every mode that it was timed in."""
+    found = _read(path)
+    yield f"## {path.stem}"
+    yield sentences(
+        f"{found['device'][0]}, driver {found['driver']}; {found['date']}. "
+        "Each size ran in every mode in turns; the ratio is eager over the mode, the interval of its mean. "
+        f"Eager is the compiled model without a graph. File: {_link(path)}."
+    )
+    yield f"```console\n$ {found['command']}\n```"
+    yield table(
+        ("step", "requests", "tokens", "mode", "padded tokens", "ms", "eager / mode", "95 % interval", "verdict"),
+        [_step(size, mode) for size in found["sizes"] for mode in size["modes"]],
+    )
+
+
+def _step(size: Json, mode: Json) -> tuple[str, ...]:
+    gain = mode["eager_over_graph"]
+    return (
+        size["kind"],
+        str(size["requests"]),
+        f"{size['tokens']:,}",
+        "eager" if gain is None else mode["mode"],
+        f"{mode['padded_tokens']:,}",
+        f"{1000 * mode['median_seconds']:.2f}",
+        "" if gain is None else f"{gain['ratio']:.3f}",
+        "" if gain is None else f"{gain['low_95']:.3f} to {gain['high_95']:.3f}",
+        mode["verdict"] or "",
+    )
+
+
 def _replays(path: Path) -> Iterator[tuple[str, ...]]:
-    for one in _read(path)["replays"]:
+    for one in _replays_of(path):
         total = {name: sum(row[name] for row in one["rows"]) for name in ("graphs", *_VERDICTS, "steps")}
         accepted = f"{one['acceptance']['graphs']:,} with graphs, {one['acceptance']['eager']:,} eagerly"
         yield (
@@ -106,6 +138,16 @@ def _replays(path: Path) -> Iterator[tuple[str, ...]]:
             str(total["steps"]),
             accepted,
         )
+
+
+def _replays_of(path: Path) -> Iterator[Json]:
+    """Several in one file, or the document of one `servespec verify`."""
+    found = _read(path)
+    if "replays" in found:
+        yield from found["replays"]
+        return
+    rows = [{**row, "steps": sum(shape["steps"] for shape in row["shapes"])} for row in found["rows"]]
+    yield {**found, "rows": rows, "spec": found["command"].split()[2]}
 
 
 _VERDICTS = ("equal", "differs", "not_deterministic", "not_replayed")

@@ -4,11 +4,11 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from servespec import __version__
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.runtime.bench.arms import Arm, arm_of
 from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
@@ -19,8 +19,7 @@ from servespec.runtime.bench.results import BENCH_FORMAT, open_results
 from servespec.runtime.bench.servers import arm_up
 from servespec.runtime.bench.session import Bench, OnBenchEvent, run_bench
 from servespec.runtime.gather import Options
-from servespec.runtime.machine import gpu_lines, versions
-from servespec.runtime.probe import driver_version
+from servespec.runtime.machine import made_on, this_command
 from servespec.runtime.serving import serving_of
 from servespec.schema.spec import ServingSpec
 from servespec.schema.values import Refusal, parse_bytes
@@ -31,14 +30,13 @@ _SIDE_BY_SIDE_UTILIZATION = 0.05
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
-    """What a bench command asks for; ``command`` is how it was typed, ``pass_on`` goes to each `servespec serve`."""
+    """What a bench command asks for; ``pass_on`` goes to each `servespec serve`."""
 
     spec: str
     design: BenchDesign
     options: Options
     output: Path
     folder: Path
-    command: str
     pass_on: tuple[str, ...] = ()
 
 
@@ -142,16 +140,12 @@ def _refused(option: str, message: str, help_text: str) -> Diagnostic:
 
 
 def _head(wanted: Wanted, design: BenchDesign, arms: Sequence[Arm]) -> dict[str, Any]:
-    found, spec = versions(), Path(wanted.spec).read_bytes()
+    spec = Path(wanted.spec).read_bytes()
     return {
         "format": BENCH_FORMAT,
         "what": "arms of one spec benched against each other in interleaved rounds, by vLLM's own bench client",
-        "servespec": found["servespec"],
-        "versions": found,
-        "device": gpu_lines(),
-        "driver": driver_version(),
-        "date": datetime.now(UTC).date().isoformat(),
-        "command": wanted.command,
+        "servespec": __version__,
+        **made_on(this_command()),
         "spec_sha256": hashlib.sha256(spec).hexdigest(),
         "spec_text": spec.decode(errors="replace"),
         "acceptance": acceptance_of(arms),

@@ -14,6 +14,7 @@ from servespec.runtime.bench.bench_rules import RESULTS_FOREIGN
 from servespec.runtime.bench.design import Cell
 from servespec.runtime.bench.ratios import paired_ratios
 from servespec.runtime.bench.servers import Server
+from servespec.runtime.machine import MADE_ON
 from servespec.runtime.machine_paths import without_machine_paths
 from servespec.runtime.private_file import write_whole
 
@@ -44,11 +45,7 @@ BENCH_SCHEMA: Final[dict[str, Any]] = {
             "format": {"const": BENCH_FORMAT},
             "what": TEXT,
             "servespec": TEXT,
-            "versions": {"type": "object", "additionalProperties": MAYBE_TEXT},
-            "device": {"type": "array", "items": TEXT},
-            "driver": MAYBE_TEXT,
-            "date": TEXT,
-            "command": TEXT,
+            **MADE_ON,
             "spec_sha256": TEXT,
             "spec_text": TEXT,
             "acceptance": {"enum": ["none", "measured", "modelled"]},
