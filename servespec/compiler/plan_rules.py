@@ -244,8 +244,8 @@ P130 = Rule(
 P131 = Rule(
     "P131", "graphs-chosen-within-bound", Severity.NOTE, "graph sizes were chosen to stay within a bound",
     "`memory.max_cudagraph_memory` bounds graph memory, and the spec leaves sizes open: they are the widest whose "
-    "ledger, by the middle of its error bars, stays within it. What is better than what is in Memory, The best graphs "
-    "within a bound. The message says what was given up and the help what to write to make the choice explicit.",
+    "ledger, by the middle of its error bars, stays within it. Memory, The best graphs within a bound, has the order "
+    "of what is better. The message says what was given up and the help what to write to make the choice explicit.",
 )  # fmt: skip
 P132 = Rule(
     "P132", "may-run-out-under-load", Severity.WARNING, "the engine starts and may run out of memory under load",

@@ -65,6 +65,16 @@ def test_what_ran_out_under_load_is_told_and_what_did_not_fits() -> None:
     assert codes == [{"P132"}, set()]
 
 
+@pytest.mark.parametrize(("megabytes", "held_gib"), [("2048", 2.0), ("a lot", 0.5)])
+def test_what_the_profile_run_holds_in_place_of_the_logits_is_a_variable(megabytes: str, held_gib: float) -> None:
+    launch = LAUNCHES["DeepSeek-V4-Flash DSpark K=7, plan"]
+    engine = {"env": {"VLLM_SPARSE_INDEXER_MAX_LOGITS_MB": megabytes}}
+    ledger = table.plan_of(replace(launch, spec={**launch.spec, "engine": engine})).ledger
+
+    assert ledger is not None
+    assert ledger.of(Part.RUNTIME).size == int((12 - held_gib) * table.GIB)
+
+
 def test_the_documentation_has_those_figures() -> None:
     small, default = deepseek_v4(max_decode_cudagraph_capture_tokens=2048), deepseek_v4()
     assert small.stock is not None

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from servespec.compiler.memory.caching_allocator import CachingAllocator
+from servespec.compiler.memory.caching_allocator import CachingAllocator, PerfectAllocator
 
 MIB = 1 << 20
 
@@ -53,6 +53,21 @@ def test_neighbours_that_are_free_are_one_again() -> None:
     memory.take(100 * MIB, "c")
 
     assert memory.reserved_bytes == 100 * MIB
+
+
+def test_without_gaps_the_most_that_is_taken_at_once_is_reserved() -> None:
+    memory = PerfectAllocator()
+    first = memory.take(100 * MIB, "a")
+    second = memory.take(40 * MIB, "b")
+    memory.give(first)
+
+    memory.take(90 * MIB, "c")
+    third = memory.take(30 * MIB, "d")
+    memory.give(second, third)
+
+    assert memory.reserved_bytes == 160 * MIB
+    assert memory.kept_bytes == 90 * MIB
+    assert +memory.grown_bytes == {"a": 100 * MIB, "b": 40 * MIB, "d": 20 * MIB}
 
 
 @given(st.lists(st.integers(1, 600 * MIB), max_size=12), st.data())

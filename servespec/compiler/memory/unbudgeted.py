@@ -97,5 +97,5 @@ def widest_decode_tokens(resolution: Resolution) -> Tokens:
 
 
 def _profiled_bytes(resolution: Resolution) -> Bytes:
-    written = resolution.request.spec.engine.env.get(PROFILED_LOGITS_VARIABLE)
-    return PROFILED_LOGITS.value if written is None else Bytes(int(written) << 20)
+    written = str(resolution.request.spec.engine.env.get(PROFILED_LOGITS_VARIABLE, ""))
+    return Bytes(int(written) << 20) if written.isdecimal() else PROFILED_LOGITS.value
