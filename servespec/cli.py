@@ -79,7 +79,8 @@ AllowEngine = Annotated[
 ConfigFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The model's config.json.")]
 DraftFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The draft model's config.json.")]
 Measured = Annotated[
-    Path | None, typer.Option(metavar="RECORD", help="Take memory from the record of a launch, in place of formulas.")
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="What an earlier run measured: a record of `serve`, step times; repeatable."),
 ]
 
 
@@ -165,7 +166,7 @@ def plan(
     if against not in (None, "stock"):
         raise typer.BadParameter("it takes `stock`", param_hint="--against")
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
-    options = replace(options, with_stock=against is not None, measured=measured)
+    options = replace(options, with_stock=against is not None, measured=tuple(measured or ()))
     if emit is not None:
         _refuse_beside_emit(spec, format, against, details)
         _write(_emitted(spec[0], options, emit), output)
@@ -265,7 +266,7 @@ def serve(
     """Plan, launch the engine, wait until it is ready, and stay in the foreground."""
 
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
-    made = _compiled(spec, replace(options, measured=measured))
+    made = _compiled(spec, replace(options, measured=tuple(measured or ())))
     if dry_run:
         _write(_dry_run(made, format), None)
         return

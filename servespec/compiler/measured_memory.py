@@ -1,11 +1,12 @@
 """A plan whose memory an earlier launch measured: its ledger, the KV cache that it pins, and what is said of it."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Generator, Iterator
 from dataclasses import replace
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.graphs.hand_off import Remedy
 from servespec.compiler.graphs.shape import Shape, rows_of
+from servespec.compiler.measured_steps import StepTimes, idle_graph_findings
 from servespec.compiler.memory.indexer_logits import indexer_row
 from servespec.compiler.memory.ledger import Ledger
 from servespec.compiler.memory.measurement import (
@@ -53,22 +54,27 @@ def kv_cache_memory_bytes(resolution: Resolution) -> int | None:
     return resolution.request.spec.memory.kv_cache_memory_bytes if pin is None else int(pin.value)
 
 
-def measurement_findings(plan: Plan) -> Iterator[Diagnostic]:
-    """Whether the measurement holds for the plan, and which of its graphs it does not tell of."""
-    measurement = plan.measurement
-    if measurement is None:
-        return
-    document, place = plan.to_json(), Place(measurement.name)
+def measured_findings(
+    plan: Plan, measurement: Measurement | None, step_times: StepTimes | None
+) -> Iterator[Diagnostic]:
+    """Whether what was measured holds for the plan, and what it says of its graphs."""
+    if measurement is not None and (yield from _holds(plan, measurement, "launch this spec once with `--record`")):
+        rows = differing_rows(measurement, plan.to_json()["runners"])
+        if rows:
+            message = f"the graphs of {_listed(rows)} are not those that were measured: graph memory is by formula"
+            help_text = "launch this spec once with `--record`, and name that record"
+            yield rules.P137.at(Place(measurement.name), message, help_text)
+    if step_times is not None and (yield from _holds(plan, step_times, "run `servespec steps` on this spec")):
+        yield from idle_graph_findings(plan, step_times)
+
+
+def _holds(plan: Plan, measured: Measurement | StepTimes, instead: str) -> Generator[Diagnostic, None, bool]:
     context_matters = indexer_row(plan.resolution) is not None
-    others = differences(measurement, identity_of(document), context_matters=context_matters)
+    others = differences(measured.identity, identity_of(plan.to_json()), context_matters=context_matters)
     if others:
         message = f"it was measured with another {_listed(others)}"
-        yield rules.P136.at(place, message, "launch this spec once with `--record`, and name that record")
-        return
-    rows = differing_rows(measurement, document["runners"])
-    if rows:
-        message = f"the graphs of {_listed(rows)} are not those that were measured: graph memory is by formula"
-        yield rules.P137.at(place, message, "launch this spec once with `--record`, and name that record")
+        yield rules.P136.at(Place(measured.name), message, f"{instead}, and name what it leaves")
+    return not others
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -28,7 +28,8 @@ from servespec.compiler.graphs.shape import Runner, Shape
 from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Launch, Lowered, Lowering, lower
-from servespec.compiler.measured_memory import by_measurement, kv_cache_memory_bytes, measurement_findings
+from servespec.compiler.measured_memory import by_measurement, kv_cache_memory_bytes, measured_findings
+from servespec.compiler.measured_steps import StepTimes
 from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.graph_pools import engine_estimate, graph_lines
 from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of
@@ -53,7 +54,7 @@ class CompileRequest(ResolveRequest):
 
     ``with_stock`` asks for the unmodified engine's plan beside ours.
     ``model_input`` and ``draft_input`` are the digests of the configs that the traits were read from.  ``measurement``
-    is a launch whose memory stands in place of formulas.
+    is a launch whose memory stands in place of formulas, and ``step_times`` are of steps with and without graphs.
     """
 
     model_input: Mapping[str, str | None]
@@ -61,6 +62,7 @@ class CompileRequest(ResolveRequest):
     allow_code: bool = False
     with_stock: bool = False
     measurement: Measurement | None = None
+    step_times: StepTimes | None = None
     found: tuple[Diagnostic, ...] = ()
 
 
@@ -77,7 +79,12 @@ def compile_spec(request: CompileRequest) -> Plan:
         raise SpecError(early)
     resolution = resolve(request)
     plan = _planned(request, resolution, early)
-    plan = replace(plan, diagnostics=in_file_order((*plan.diagnostics, *measurement_findings(plan))))
+    plan = replace(
+        plan,
+        diagnostics=in_file_order(
+            (*plan.diagnostics, *measured_findings(plan, request.measurement, request.step_times))
+        ),
+    )
     if not plan.ok:
         raise SpecError(_about_the_spec(plan.diagnostics))
     return plan

@@ -265,6 +265,11 @@ P137 = Rule(
     "What captures take depends on all graphs of a manager, so measured figures are taken for the very same graphs "
     "alone. Weights, the peak of a step and what else is held are taken from the record all the same.",
 )  # fmt: skip
+P138 = Rule(
+    "P138", "graphs-that-gain-nothing", Severity.WARNING, "graphs were no faster than eager when they were timed",
+    "Wide steps keep the device busy for longer than the host needs to start their kernels, so that a graph saves "
+    "nothing there. The size below which it did is the largest whose 95 % interval of eager over graph lies above 1.",
+)  # fmt: skip
 P140 = Rule(
     "P140", "more-requests-than-states", Severity.ERROR, "the cache has fewer blocks than requests with a state",
     "A recurrent layer keeps the state of a request in a block of the KV cache, and decode graphs are captured for "

@@ -57,9 +57,9 @@ R012 = Rule(
     "or still being downloaded, does not stop a plan: its weights are then counted by formula.",
 )  # fmt: skip
 R013 = Rule(
-    "R013", "record-without-memory", Severity.ERROR, "the record tells nothing of memory",
-    "`--measured` needs a record whose workers reported their memory, which they do under the `extension` lowering, "
-    "of a launch that captured what was planned.",
+    "R013", "measurement-unusable", Severity.ERROR, "what was measured cannot be used",
+    "`--measured` takes one record, of a launch that captured what was planned and whose workers reported their "
+    "memory, which they do under the `extension` lowering; and one document of step times.",
 )  # fmt: skip
 
 RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013)

@@ -13,13 +13,13 @@ from servespec.compiler.engine_homes import VARIABLE_HOMES
 from servespec.compiler.facts.devices import DEVICE_SCHEMA, DEVICES, Device, device_from_json
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.compiler.facts.model_traits import text_config
-from servespec.compiler.memory.measurement import Measurement, measurement_of
 from servespec.compiler.model import Model, model_of
 from servespec.compiler.pipeline import CompileRequest
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime import config_rules as rules
 from servespec.runtime.checkpoint_files import CheckpointError, read_checkpoint
+from servespec.runtime.measured_files import read_measured
 from servespec.runtime.model_config import ModelConfig, Wanted, load_model_config, names_folder
 from servespec.runtime.spec_file import base_folder, further_findings
 from servespec.schema.nearest import nearest
@@ -43,7 +43,7 @@ class Options:
     allow_unverified_engine: bool = False
     model_config: Path | None = None
     draft_config: Path | None = None
-    measured: Path | None = None
+    measured: tuple[Path, ...] = ()
     with_stock: bool = False
 
 
@@ -76,20 +76,9 @@ def compile_request(source: SpecSource, options: Options) -> CompileRequest:
         draft_input=_input(draft) if draft else None,
         allow_code=options.allow_code,
         with_stock=options.with_stock,
-        measurement=None if options.measured is None else read_measurement(options.measured),
+        **read_measured(options.measured),
         found=(*parsed.diagnostics, *findings, *inherited, *unreadable),
     )
-
-
-def read_measurement(path: Path) -> Measurement:
-    """Of a record, or of the folder that holds it; SpecError where it has none."""
-    from servespec.runtime.record import RECORD_NAME, read_record
-
-    file = path / RECORD_NAME if path.is_dir() else path
-    found = measurement_of(read_record(file), str(file))
-    if isinstance(found, str):
-        raise SpecError([rules.R013.at(Place(str(file)), found, "launch the spec once with `serve --record DIR`")])
-    return found
 
 
 def shell_findings(spec: ServingSpec, version: str, environ: Mapping[str, str]) -> Iterator[Diagnostic]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from servespec import __version__
 from servespec.compiler.json_shapes import COUNT, MAYBE_TEXT, TEXT, closed_object
+from servespec.compiler.memory.measurement import identity_of
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic
 from servespec.runtime.extension.graph_choice import FULL, NONE, PIECEWISE
@@ -29,6 +30,7 @@ def document_of(plan: Plan, folder: Path, findings: Iterable[Diagnostic]) -> Jso
         "servespec": __version__,
         **made_on(this_command()),
         "spec_text": plan.resolution.request.source.text,
+        "identity": identity_of(plan.to_json()),
         "engine": {"name": "vllm", "version": plan.resolution.engine.version},
         "planned_device": plan.resolution.device.name,
         "folder": str(folder),
@@ -131,6 +133,7 @@ STEP_TIMES_SCHEMA: Final[Json] = {
         servespec=TEXT,
         **MADE_ON,
         spec_text=TEXT,
+        identity={"type": "object", "additionalProperties": TEXT},
         engine=_object(name={"const": "vllm"}, version=TEXT),
         planned_device=TEXT,
         folder=TEXT,

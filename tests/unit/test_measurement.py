@@ -61,7 +61,7 @@ def _rank(at: int, held: int, peak: int | None) -> RankCapture:
 
 
 def measured_plan(record: Path, **sections: Any) -> Plan:
-    return compiled(spec(**sections), Options(measured=record))
+    return compiled(spec(**sections), Options(measured=(record,)))
 
 
 def codes(plan: Plan) -> list[str]:

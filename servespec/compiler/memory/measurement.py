@@ -165,13 +165,13 @@ def _setting(flag: str, text: str) -> str:
     return json.dumps(kept, sort_keys=True)
 
 
-def differences(measurement: Measurement, identity: Mapping[str, str], *, context_matters: bool) -> tuple[str, ...]:
+def differences(measured: Mapping[str, str], identity: Mapping[str, str], *, context_matters: bool) -> tuple[str, ...]:
     """The names of what the measured engine was started with otherwise; those of graphs and memory are not among them.
 
     The longest context changes what a sparse index scores and the size of the KV cache, nothing else of weight.
     """
-    names = sorted({*measurement.identity, *identity} - (set() if context_matters else {_CONTEXT_FLAG}))
-    return tuple(name for name in names if measurement.identity.get(name, "") != identity.get(name, ""))
+    names = sorted({*measured, *identity} - (set() if context_matters else {_CONTEXT_FLAG}))
+    return tuple(name for name in names if measured.get(name, "") != identity.get(name, ""))
 
 
 def differing_rows(measurement: Measurement, rows: Sequence[Json]) -> tuple[str, ...]:
