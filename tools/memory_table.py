@@ -419,7 +419,7 @@ def _of_ledger(name: str, ledger: Ledger) -> float | None:
     if missing & set(parts.get(name, ())):
         return None
     if name in parts:
-        return sum(ledger.of(part).size for part in parts[name]) / GIB
+        return sum(line.size for line in ledger.lines if line.is_budgeted and line.part in parts[name]) / GIB
     if ledger.pinned_bytes is None and Part.WEIGHTS in missing:
         return None
     return ledger.cache.size / GIB if name == "KV cache" else ledger.tokens(ledger.cache.size)

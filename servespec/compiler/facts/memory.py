@@ -134,6 +134,15 @@ CONTEXT: Final = _measured(
     "consumed less weights: 0.57 and 0.90 GiB",
     "0.51 and 0.37 GiB are left without the persistent hidden states and the workspace of the experts",
 )
+MACHINE_ITSELF: Final = Sourced(
+    Bytes(11_591 << 20),
+    "bytes",
+    "vLLM start-up log",
+    "",
+    "",
+    "Free memory on device (110.37/121.69 GiB) on startup",
+    "a GB10 shares its memory with the machine, whose system and programs were using the rest",
+)
 COMMUNICATOR: Final = Sourced(
     Bytes(700 << 20),
     "bytes",

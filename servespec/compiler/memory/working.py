@@ -1,9 +1,17 @@
 """What a running engine takes beside weights, graphs and KV: the peak of its profile run, workspaces, the context."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from math import ceil
 
-from servespec.compiler.facts.memory import COMMUNICATOR, CONTEXT, PADDED_HEADS, SAMPLER_LOGIT
+from servespec.compiler.facts.devices import Device
+from servespec.compiler.facts.memory import (
+    COMMUNICATOR,
+    CONTEXT,
+    MACHINE_ITSELF,
+    PADDED_HEADS,
+    SAMPLER_LOGIT,
+)
 from servespec.compiler.memory.dimensions import CompressedDimensions, Dimensions
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line, line_within
 from servespec.compiler.memory.split import Split, split_of
@@ -14,6 +22,8 @@ from servespec.units import Bytes
 _ELEMENT_BYTES = 2
 # chosen: FlashInfer's sampler takes less, a kernel's workspace more; the measured peaks are within 2 %
 _PEAK_LOW, _PEAK_HIGH = 0.5, 0.35
+# chosen: a machine without a desktop uses a third of that, one with other work on it much more
+_MACHINE_LOW, _MACHINE_HIGH = 0.65, 0.6
 # chosen: the two measured remainders are 16 % to either side; other devices and drivers were not measured
 _CONTEXT_LOW, _CONTEXT_HIGH = 0.3, 1.0
 # chosen: the two measured remainders are 25 % to either side; more ranks keep more channels
@@ -25,7 +35,7 @@ _WORKSPACE_LOW, _WORKSPACE_HIGH = 0.9, 0.5
 def working_lines(resolution: Resolution, target: Decoder | str) -> tuple[MemoryLine, ...]:
     """The engine's own memory on one rank; only what depends on no model where the target's sizes are not known."""
     split = split_of(resolution.request.spec)
-    found = [_context(), *_communicator(split)]
+    found = [_context(), *_machine_itself(resolution.device), *_communicator(split)]
     if isinstance(target, Decoder):
         found += (_activation_peak(resolution, target, split), *_hidden_states(resolution, target))
         found += (*_expert_workspace(resolution, target, split), *_draft_logits(resolution, target))
@@ -144,6 +154,24 @@ def _expert_workspace(resolution: Resolution, target: Decoder, split: Split) -> 
         high_share=_WORKSPACE_HIGH,
         because=f"{tokens} tokens by {experts.per_token} experts by {first} + {second} elements",
     )
+
+
+def _machine_itself(device: Device) -> Iterator[MemoryLine]:
+    """What a device that shares the machine's memory cannot give: the engine's budget is a share of all of it.
+
+    Source: vllm/v1/worker/utils.py: request_memory.
+    """
+    if device.unified_memory:
+        line = line_within(
+            owner="the machine itself",
+            holder=Holder.ENGINE,
+            part=Part.OTHER,
+            size=MACHINE_ITSELF.value,
+            low_share=_MACHINE_LOW,
+            high_share=_MACHINE_HIGH,
+            because="in use by its system and programs before the engine starts, by one start-up log",
+        )
+        yield replace(line, is_budgeted=False)
 
 
 def _context() -> MemoryLine:
