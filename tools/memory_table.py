@@ -91,12 +91,16 @@ MISSED: Mapping[tuple[str, str], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A measured figure; ``is_fitted`` where a constant of the ledger was chosen by it."""
+    """A measured figure; ``is_fitted`` where a constant of the ledger was chosen by it.
+
+    ``bound`` is what its file asks for, None where all of its name have the same.
+    """
 
     name: str
     value: float
     unit: str
     is_fitted: bool
+    bound: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +133,7 @@ class Row:
 
     @property
     def bound(self) -> float:
-        return BOUNDS.get(self.figure.name, GRAPHS_BOUND)
+        return self.figure.bound or BOUNDS.get(self.figure.name, GRAPHS_BOUND)
 
     @property
     def error(self) -> float | None:
@@ -295,7 +299,7 @@ def _launch(file: str, models: Json, one: Json) -> Launch:
 def _figure(name: str, written: Json) -> Figure:
     unit = next(unit for unit in _UNITS if unit in written)
     value = written[unit] / GIB if unit == "bytes" else written[unit]
-    return Figure(name, value, _UNITS[unit], bool(written.get("fitted")))
+    return Figure(name, value, _UNITS[unit], bool(written.get("fitted")), written.get("bound"))
 
 
 _UNITS: Mapping[str, str] = {"gib": "GiB", "bytes": "GiB", "tokens": "tokens", "token_bytes": "bytes"}

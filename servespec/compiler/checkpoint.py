@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from servespec.units import Bytes
 
-_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_LAYER = re.compile(r"(?:(?:model|language_model|text_model|thinker)\.)*layers\.(\d+)\.")
+"""A layer of the language part; encoders count their layers for themselves."""
 _MTP = re.compile(r"(?:^|\.)mtp\.")
 
 
@@ -41,5 +42,5 @@ def _is_past(name: str, layers: int | None) -> bool:
     """
     if _MTP.search(name):
         return True
-    found = _LAYER.search(name)
+    found = _LAYER.match(name)
     return layers is not None and found is not None and int(found[1]) >= layers

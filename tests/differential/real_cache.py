@@ -4,7 +4,7 @@ A program of its own::
 
     PYTHONPATH=ROOT python real_cache.py < cases.json > answers.json
 
-Every case has ``length``, ``in_flight``, ``keeps_windows``, ``packs`` and one of
+Every case has ``length``, ``in_flight``, ``keeps_windows``, ``packs``, maybe ``retained`` tokens, and one of
 
 - ``layers``: ``[kind, tokens of a block, bytes of a page, window or blocks of a state or null]`` each, from which the
   engine's specs are made;
@@ -18,6 +18,7 @@ with what these functions read of it.
 import importlib
 import json
 import sys
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -56,27 +57,49 @@ def main() -> None:
 
 def _answer(case: dict[str, Any]) -> dict[str, Any]:
     config = _config(case)
-    specs = _specs(case, config)
+    specs = {name: _retaining(spec, case.get("retained", 0)) for name, spec in _specs(case, config).items()}
     try:
         groups = _groups(config, specs)
     except (NotImplementedError, TypeError, ValueError, AssertionError, StopIteration) as error:
         return {"refused": str(error)}
+    groups = _on_worker(groups, specs, case.get("workers"))
     blocks = [-(-g.kv_cache_spec.max_memory_usage_bytes(config) // g.kv_cache_spec.page_size_bytes) for g in groups]
     return {
         "groups": len(groups),
-        "block_bytes": max(_block_bytes(group) for group in groups),
+        "block_bytes": _planning()._pool_bytes_per_block(config, groups),
         "request_blocks": sum(blocks),
     }
 
 
-def _groups(config: Any, specs: dict[str, Any]) -> Any:
+def _planning() -> Any:
+    """The engine's module that groups and sizes."""
     try:
-        from vllm.v1.core.kv_cache_planning import get_kv_cache_groups
+        return importlib.import_module("vllm.v1.core.kv_cache_planning")
     except ImportError:  # before 0.33
-        from vllm.v1.core.kv_cache_utils import get_kv_cache_groups
-    groups = get_kv_cache_groups(config, dict(specs))
+        return importlib.import_module("vllm.v1.core.kv_cache_utils")
+
+
+def _groups(config: Any, specs: dict[str, Any]) -> Any:
+    groups = _planning().get_kv_cache_groups(config, dict(specs))
     assert {name for group in groups for name in group.layer_names} == specs.keys(), "layers are left out"
     return groups
+
+
+def _retaining(spec: Any, tokens: int) -> Any:
+    """A window that keeps so many tokens more, as the engine makes it before it groups."""
+    from vllm.v1.kv_cache_interface import SlidingWindowSpec
+
+    if not tokens or not isinstance(spec, SlidingWindowSpec):
+        return spec
+    return replace(spec, extra_retained_tokens=tokens)
+
+
+def _on_worker(groups: Any, specs: dict[str, Any], workers: list[int] | None) -> Any:
+    """The groups as the last worker holds them, where ``workers`` gives each layer's."""
+    if not workers:
+        return groups
+    own = {name: spec for (name, spec), worker in zip(specs.items(), workers, strict=True) if worker == max(workers)}
+    return _planning()._project_kv_cache_groups_to_worker(groups, own)
 
 
 def _config(case: dict[str, Any]) -> Any:
@@ -293,12 +316,6 @@ class _Nothing:
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None: ...
-
-
-def _block_bytes(group: Any) -> int:
-    spec = group.kv_cache_spec
-    each: int = spec.page_size_bytes
-    return each if hasattr(spec, "kv_cache_specs") else each * len(group.layer_names)
 
 
 if __name__ == "__main__":

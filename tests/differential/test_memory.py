@@ -44,7 +44,11 @@ def compared(root: Path, cases: list[Case], ours: list[KvCache | str]) -> list[C
 
 
 def request_of(case: Case) -> KvRequest:
-    return KvRequest(max_model_len_tokens=Tokens(case["length"]), in_flight_tokens=Tokens(case["in_flight"]))
+    return KvRequest(
+        max_model_len_tokens=Tokens(case["length"]),
+        in_flight_tokens=Tokens(case["in_flight"]),
+        retained_tokens=case.get("retained", 0),
+    )
 
 
 def frame(rng: random.Random) -> Case:
@@ -69,7 +73,15 @@ def layer_case(rng: random.Random) -> Case:
     pattern = rng.choices(kinds, k=rng.randint(1, 3)) * rng.randint(1, 12)
     listed = [*pattern, *rng.choices(_ATTENTION[:2], k=rng.randint(0, 2))]
     layers = [(kind, block, size if kind == "state" else size * block, more) for kind, size, more in listed]
-    return frame(rng) | {"layers": layers, "keeps_windows": rng.random() < 0.8, "packs": rng.random() < 0.3}
+    stages = rng.choice([1, 1, 2, 4])
+    workers = sorted(rng.choices(range(stages), k=len(layers)))
+    return frame(rng) | {
+        "layers": layers,
+        "keeps_windows": rng.random() < 0.8,
+        "packs": rng.random() < 0.3,
+        "workers": workers,
+        "retained": rng.choice([0, 0, 2, 200]),
+    }
 
 
 def cache_of_layers(case: Case) -> KvCache | str:
@@ -82,10 +94,17 @@ def cache_of_layers(case: Case) -> KvCache | str:
             window_tokens=more if kind in _WINDOWS else None,
             state_blocks=more if kind == "state" else 0,
             content=(page,),
+            stage=stage,
         )
-        for kind, block, page, more in case["layers"]
+        for (kind, block, page, more), stage in zip(case["layers"], case["workers"], strict=True)
     )
-    return kv_cache_of(layers, request_of(case), keeps_windows=case["keeps_windows"], packs_blocks=case["packs"])
+    return kv_cache_of(
+        layers,
+        request_of(case),
+        keeps_windows=case["keeps_windows"],
+        packs_blocks=case["packs"],
+        stage=max(case["workers"]),
+    )
 
 
 @roots

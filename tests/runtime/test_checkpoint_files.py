@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from servespec.compiler.checkpoint import Checkpoint
+from servespec.compiler.checkpoint import Checkpoint, checkpoint_of
 from servespec.compiler.memory.document import ledger_json
 from servespec.compiler.memory.ledger import Ledger
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
@@ -97,6 +97,22 @@ def test_layers_past_the_models_own_are_the_drafters(tmp_path: Path) -> None:
     assert found is not None
     assert found.drafter == 2 * (sum(LAYER.values()) + 256)
     assert found.own == 2 * sum(tensors(2).values())
+
+
+@pytest.mark.parametrize(
+    ("name", "is_past"),
+    [
+        ("model.layers.1.mlp.up_proj.weight", False),
+        ("model.layers.2.mlp.up_proj.weight", True),
+        ("model.language_model.layers.2.mlp.up_proj.weight", True),
+        ("mtp.0.attn.wkv.weight", True),
+        ("vision_tower.encoder.layers.26.mlp.fc1.weight", False),
+        ("model.visual.blocks.26.mlp.fc1.weight", False),
+        ("lm_head.weight", False),
+    ],
+)
+def test_encoders_count_their_own_layers(name: str, is_past: bool) -> None:
+    assert checkpoint_of("a", {name: 8}, 2).drafter == (8 if is_past else 0)
 
 
 def test_an_index_alone_gives_its_total(tmp_path: Path) -> None:

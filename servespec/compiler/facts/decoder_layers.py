@@ -36,6 +36,15 @@ class DenseLayers(StrEnum):
     STEP = "all but every `decoder_sparse_step`th, and `mlp_only_layers`"
 
 
+class Router(StrEnum):
+    """What a router stores: a bias beside its matrix is one fp32 element for each expert."""
+
+    PLAIN = "a matrix, and a bias where `topk_method` is `noaux_tc`"
+    BIASED = "a matrix and a bias"
+    WIDE = "a matrix in fp32 and a bias"
+    FLAGGED = "a matrix in fp32, and a bias where `use_routing_bias` is on"
+
+
 class SharedExperts(StrEnum):
     """Experts that every token takes."""
 
@@ -63,6 +72,7 @@ class LayerFacts:
     expert_bias: bool = False
     dense_layers: DenseLayers = DenseLayers.NONE
     shared_experts: SharedExperts = SharedExperts.NONE
+    router: Router = Router.PLAIN
     has_sinks: bool = False
     is_compressed: bool = False
     mlp_width: str = "intermediate_size"
@@ -122,7 +132,9 @@ _DEEPSEEK = LayerFacts(
 _DEEPSEEK_V2 = _layers(
     _DEEPSEEK, "deepseek_v2.py", "intermediate_size = config.moe_intermediate_size * config.n_shared_experts"
 )
-_GLM4_MOE_LITE = _layers(_DEEPSEEK, "glm4_moe_lite.py", "and layer_idx >= config.first_k_dense_replace")
+_GLM4_MOE_LITE = _layers(
+    replace(_DEEPSEEK, router=Router.WIDE), "glm4_moe_lite.py", "and layer_idx >= config.first_k_dense_replace"
+)
 _GLM_DSA = _layers(_DEEPSEEK, "registry.py", '"GlmMoeDsaForCausalLM": ("vllm.models.deepseek_v32",')
 _GLM4_MOE = _layers(
     LayerFacts(
@@ -131,13 +143,14 @@ _GLM4_MOE = _layers(
         expert_width="moe_intermediate_size",
         dense_layers=DenseLayers.FIRST,
         shared_experts=SharedExperts.COUNT,
+        router=Router.WIDE,
         rotated_share=0.5,
     ),
     "glm4_moe.py",
     'config.rope_parameters.setdefault("partial_rotary_factor", 0.5)',
 )
 _MINIMAX_M2 = _layers(
-    LayerFacts(qk_norm=QkNorm.ALL_HEADS, expert_width="intermediate_size"),
+    LayerFacts(qk_norm=QkNorm.ALL_HEADS, expert_width="intermediate_size", router=Router.FLAGGED),
     "minimax_m2.py",
     "self.q_norm = MiniMaxText01RMSNormTP(",
 )
@@ -158,7 +171,9 @@ _QWEN3_NEXT = _layers(_QWEN3_HYBRID_EXPERTS, "qwen3_next.py", _GATE)
 _QWEN3_5 = _layers(_QWEN3_HYBRID, "qwen3_next.py", _GATE)
 _QWEN3_5_MOE = _layers(_QWEN3_HYBRID_EXPERTS, "qwen3_next.py", _GATE)
 _KIMI_LINEAR = _layers(
-    _DEEPSEEK, "vllm/models/kimi_k3/nvidia/model.py", "moe_intermediate_size * self.num_shared_experts"
+    replace(_DEEPSEEK, router=Router.BIASED),
+    "vllm/models/kimi_k3/nvidia/model.py",
+    "moe_intermediate_size * self.num_shared_experts",
 )
 _DEEPSEEK_V4 = _layers(
     LayerFacts(
@@ -178,6 +193,7 @@ _MINIMAX_M3 = _layers(
         mlp_width="dense_intermediate_size",
         dense_layers=DenseLayers.LISTED,
         shared_experts=SharedExperts.COUNT,
+        router=Router.FLAGGED,
         rotated_share=0.5,
     ),
     "vllm/models/minimax_m3/nvidia/model.py",

@@ -4,11 +4,8 @@ from collections.abc import Iterator
 
 from servespec.compiler.facts.memory import COMPRESSED_INDEX_RATIO
 from servespec.compiler.memory.dimensions import CompressedDimensions, Dimensions
-from servespec.compiler.memory.matrix import Matrix, Role, small
+from servespec.compiler.memory.matrix import FP32_ELEMENTS, Matrix, Role, small
 from servespec.compiler.memory.split import Split
-
-_FP32_ELEMENTS = 2
-"""An fp32 element in elements of a half type, which small tensors are counted in."""
 
 
 def compressed_attention(
@@ -25,7 +22,7 @@ def compressed_attention(
     yield Matrix(role=Role.ATTENTION, rows=queries, columns=compressed.query_rank)
     yield Matrix(role=Role.ATTENTION, rows=outputs, columns=dimensions.heads * head // compressed.output_groups)
     yield Matrix(role=Role.ATTENTION, rows=hidden, columns=outputs)
-    yield small(compressed.query_rank + head + _FP32_ELEMENTS * split.heads(dimensions.heads))
+    yield small(compressed.query_rank + head + FP32_ELEMENTS * split.heads(dimensions.heads))
     yield from _connections(dimensions, compressed)
     yield from _tokens_to_experts(dimensions, compressed, index)
     ratio = compressed.ratios[index] if index < len(compressed.ratios) else 0
@@ -45,7 +42,7 @@ def _compressor(hidden: int, width: int, ratio: int) -> Iterator[Matrix]:
     """
     columns = (2 if ratio == COMPRESSED_INDEX_RATIO.value else 1) * width
     yield Matrix(role=Role.ATTENTION, rows=2 * columns, columns=hidden, is_plain=True)
-    yield small(_FP32_ELEMENTS * ratio * columns + width)
+    yield small(FP32_ELEMENTS * ratio * columns + width)
 
 
 def _connections(dimensions: Dimensions, compressed: CompressedDimensions) -> Iterator[Matrix]:
@@ -55,7 +52,16 @@ def _connections(dimensions: Dimensions, compressed: CompressedDimensions) -> It
     """
     states = compressed.hidden_states
     mixed = (2 + states) * states
-    yield small(2 * _FP32_ELEMENTS * (mixed * states * dimensions.hidden + mixed + 3))
+    yield small(2 * FP32_ELEMENTS * (mixed * states * dimensions.hidden + mixed + 3))
+
+
+def joined_states(dimensions: Dimensions, compressed: CompressedDimensions) -> Matrix:
+    """What makes one hidden state of the parallel ones after the last layer, in fp32.
+
+    Source: vllm/models/deepseek_v4/nvidia/model.py: DeepseekV4Model.
+    """
+    states = compressed.hidden_states
+    return small(FP32_ELEMENTS * (states * states * dimensions.hidden + states + 1))
 
 
 def _tokens_to_experts(dimensions: Dimensions, compressed: CompressedDimensions, index: int) -> Iterator[Matrix]:
@@ -64,4 +70,4 @@ def _tokens_to_experts(dimensions: Dimensions, compressed: CompressedDimensions,
     Source: vllm/models/deepseek_v4/nvidia/model.py: DeepseekV4MoE.
     """
     if index < compressed.hash_layers and dimensions.experts is not None:
-        yield small(_FP32_ELEMENTS * dimensions.vocabulary * dimensions.experts.per_token)
+        yield small(FP32_ELEMENTS * dimensions.vocabulary * dimensions.experts.per_token)

@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from servespec.compiler.facts.decoder_layers import DenseLayers, LayerFacts, Presence, SharedExperts
+from servespec.compiler.facts.decoder_layers import DenseLayers, LayerFacts, Presence, Router, SharedExperts
 from servespec.compiler.facts.model_traits import text_config
 from servespec.compiler.facts.state_layers import StateFamily
 from servespec.compiler.memory.compress_ratios import compress_ratios
 from servespec.compiler.memory.config_sizes import is_size
+from servespec.compiler.memory.matrix import FP32_ELEMENTS
 from servespec.compiler.memory.recurrent_sizes import StateSizes, layer_states, state_facts, state_sizes
 from servespec.compiler.memory.sparse_index import layers_with_index
 from servespec.compiler.model import Model
@@ -61,7 +62,10 @@ class IndexBranch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpertDimensions:
-    """Routed experts of a layer, their width, and the width of what every token takes."""
+    """Routed experts of a layer, their width, and the width of what every token takes.
+
+    ``has_router_bias`` and ``has_wide_router`` are of the router, whose matrix may be in fp32.
+    """
 
     count: int
     per_token: int
@@ -69,6 +73,8 @@ class ExpertDimensions:
     shared_width: int
     has_shared_gate: bool
     has_bias: bool
+    has_router_bias: bool
+    has_wide_router: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,8 +215,6 @@ def _latent(model: Model, layers: int, read: _Reading) -> LatentDimensions:
 
 _ROTARY_TABLES = 2
 """DeepSeek V4 rotates windows and compressed contexts by different tables."""
-_FP32_ELEMENTS = 2
-"""An fp32 element in elements of a half type, which tables are counted in."""
 
 
 def _rotated_width(model: Model, facts: LayerFacts, latent: LatentDimensions | None, head: int) -> int:
@@ -218,7 +222,7 @@ def _rotated_width(model: Model, facts: LayerFacts, latent: LatentDimensions | N
     if latent is not None:
         return latent.rotated_width
     if facts.is_compressed:
-        return _ROTARY_TABLES * _FP32_ELEMENTS * (model.traits.qk_rope_head_dim or 0)
+        return _ROTARY_TABLES * FP32_ELEMENTS * (model.traits.qk_rope_head_dim or 0)
     return int(head * _rotated_share(model.config, facts))
 
 
@@ -271,7 +275,15 @@ def _experts(model: Model, facts: LayerFacts, read: _Reading) -> ExpertDimension
         shared_width=_shared_width(facts, width, read),
         has_shared_gate=facts.shared_experts is SharedExperts.WIDTH,
         has_bias=facts.expert_bias,
+        has_router_bias=_has_router_bias(facts, read, text_config(model.config).get("topk_method")),
+        has_wide_router=facts.router in (Router.WIDE, Router.FLAGGED),
     )
+
+
+def _has_router_bias(facts: LayerFacts, read: _Reading, method: object) -> bool:
+    if facts.router is Router.PLAIN:
+        return method == "noaux_tc"
+    return facts.router is not Router.FLAGGED or read.flag("use_routing_bias")
 
 
 def _shared_width(facts: LayerFacts, width: int, read: _Reading) -> int:

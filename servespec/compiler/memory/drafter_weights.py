@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from servespec.compiler.facts.decoder_layers import EAGLE3_ARCHITECTURES, EAGLE3_HIDDEN_STATES, EAGLE3_LAYER
 from servespec.compiler.memory.compress_ratios import block_draft_layers
+from servespec.compiler.memory.compressed_matrices import joined_states
 from servespec.compiler.memory.dimensions import Dimensions, Missing, dimensions_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
 from servespec.compiler.memory.matrices import grouped_attention, mlp, rotary_table, vocabulary
@@ -100,6 +101,8 @@ def _block_line(draft: Model, target: Decoder, split: Split) -> MemoryLine:
         Matrix(role=Role.ATTENTION, rows=layers * dimensions.head, columns=dimensions.hidden),
         Matrix(role=Role.VOCABULARY, rows=2 * dimensions.vocabulary, columns=rank),
     ]
+    if dimensions.compressed is not None:
+        own.append(joined_states(dimensions, dimensions.compressed))
     for _ in range(layers):
         own += decoder_layer(target, split, dimensions.layers - 1)
     because = f"{layers} layers like the target's; the embedding and the output head are the target's"

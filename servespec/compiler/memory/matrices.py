@@ -6,7 +6,7 @@ from math import ceil
 from servespec.compiler.facts.decoder_layers import VOCABULARY_PADDING, LayerFacts, QkNorm
 from servespec.compiler.memory.compressed_matrices import compressed_attention
 from servespec.compiler.memory.dimensions import Dimensions, ExpertDimensions, LatentDimensions
-from servespec.compiler.memory.matrix import Matrix, Role, small
+from servespec.compiler.memory.matrix import FP32_ELEMENTS, Matrix, Role, small
 from servespec.compiler.memory.recurrent_matrices import recurrent_layer
 from servespec.compiler.memory.split import Split
 
@@ -32,6 +32,7 @@ def layer(dimensions: Dimensions, facts: LayerFacts, split: Split, index: int) -
     yield from _mixer(dimensions, facts, split, index)
     if dimensions.experts is not None and dimensions.expert_layers[index]:
         yield from _experts(dimensions, dimensions.experts, split)
+        yield from _router_bias(dimensions, dimensions.experts, index)
     else:
         yield from mlp(dimensions.hidden, dimensions.mlp, split, has_bias=dimensions.mlp_bias)
 
@@ -119,13 +120,20 @@ def mlp(hidden: int, width: int, split: Split, *, has_bias: bool = False) -> Ite
         yield small(2 * own + hidden)
 
 
+def _router_bias(dimensions: Dimensions, experts: ExpertDimensions, index: int) -> Iterator[Matrix]:
+    """None where a layer looks its experts up by token."""
+    compressed = dimensions.compressed
+    if experts.has_router_bias and (compressed is None or index >= compressed.hash_layers):
+        yield small(FP32_ELEMENTS * experts.count)
+
+
 def _experts(dimensions: Dimensions, experts: ExpertDimensions, split: Split) -> Iterator[Matrix]:
     """Routed experts are sliced over the ranks, or spread over them; the router is on each."""
     hidden, own = dimensions.hidden, split.local_experts(experts.count)
     width = ceil(experts.width / split.expert_width)
     yield Matrix(role=Role.EXPERTS, rows=width, columns=hidden, copies=2 * own)
     yield Matrix(role=Role.EXPERTS, rows=hidden, columns=width, copies=own)
-    yield small(experts.count * hidden)
+    yield small((FP32_ELEMENTS if experts.has_wide_router else 1) * experts.count * hidden)
     if experts.has_bias:
         yield small(own * (2 * width + hidden) + experts.count)
     if experts.shared_width:

@@ -17,6 +17,8 @@ class Role(StrEnum):
     SMALL = "norms, routers and biases"
 
 
+FP32_ELEMENTS = 2
+"""An fp32 element in elements of a half type, which small tensors are counted in."""
 _LINEAR = (Role.ATTENTION, Role.MLP)
 
 

@@ -4,12 +4,9 @@ from collections.abc import Iterator
 
 from servespec.compiler.facts.state_layers import StateFamily
 from servespec.compiler.memory.dimensions import RecurrentDimensions
-from servespec.compiler.memory.matrix import Matrix, Role, small
+from servespec.compiler.memory.matrix import FP32_ELEMENTS, Matrix, Role, small
 from servespec.compiler.memory.recurrent_sizes import conv_width
 from servespec.compiler.memory.split import Split
-
-_FP32_ELEMENTS = 2
-"""An fp32 element in elements of a half type, which small tensors are counted in."""
 
 
 def recurrent_layer(recurrent: RecurrentDimensions, hidden: int, split: Split) -> Iterator[Matrix]:
@@ -28,7 +25,7 @@ def _delta_net(recurrent: RecurrentDimensions, hidden: int, split: Split) -> Ite
     yield Matrix(role=Role.ATTENTION, rows=channels + values, columns=hidden)
     yield Matrix(role=Role.ATTENTION, rows=2 * heads, columns=hidden, is_plain=True)
     yield Matrix(role=Role.ATTENTION, rows=hidden, columns=values)
-    yield small(channels * sizes.kernel + heads * (1 + _FP32_ELEMENTS) + sizes.width)
+    yield small(channels * sizes.kernel + heads * (1 + FP32_ELEMENTS) + sizes.width)
 
 
 def _delta_attention(recurrent: RecurrentDimensions, hidden: int, split: Split) -> Iterator[Matrix]:
@@ -42,4 +39,4 @@ def _delta_attention(recurrent: RecurrentDimensions, hidden: int, split: Split) 
     yield Matrix(role=Role.ATTENTION, rows=2 * sizes.width + heads, columns=hidden)
     yield Matrix(role=Role.ATTENTION, rows=own, columns=sizes.width, copies=2)
     yield Matrix(role=Role.ATTENTION, rows=hidden, columns=own)
-    yield small(_FP32_ELEMENTS * (3 * own * sizes.kernel + own + heads) + sizes.width)
+    yield small(FP32_ELEMENTS * (3 * own * sizes.kernel + own + heads) + sizes.width)

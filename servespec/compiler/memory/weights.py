@@ -6,6 +6,7 @@ from itertools import pairwise
 
 from servespec.compiler.facts.architectures import BREAKABLE_ARCHITECTURES
 from servespec.compiler.facts.decoder_layers import DECODER_LAYERS, DenseLayers, LayerFacts, SharedExperts
+from servespec.compiler.memory.compressed_matrices import joined_states
 from servespec.compiler.memory.dimensions import Dimensions, Missing, dimensions_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
 from servespec.compiler.memory.matrices import layer, rotary_table, unpacked_latent, vocabulary
@@ -96,6 +97,8 @@ def _stage(decoder: Decoder, split: Split, layers: range) -> Iterator[Matrix]:
         yield vocabulary(dimensions, split)
     if is_last:
         yield Matrix(role=Role.SMALL, rows=1, columns=dimensions.hidden)
+        if dimensions.compressed is not None:
+            yield joined_states(dimensions, dimensions.compressed)
         if not dimensions.is_tied:
             yield vocabulary(dimensions, split)
     for index in layers:
