@@ -10,16 +10,16 @@ _MOST_SLIPS = 3
 _LEAST_LIKENESS = 0.75
 # Longer names are compared by their spelling alone; edit distance takes the product of both lengths.
 _LONGEST_COMPARED = 80
+_UNITS = {"token", "request"}
 
 
 def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> tuple[str, ...]:
     """Up to ``limit`` candidates that ``name`` may stand for, the likeliest first; none for nonsense.
 
     The same name in another spelling (case, dashes, camel case) comes first, then singular and plural, then
-    few slips of the keyboard, then a likeness of the whole.
+    few slips of the keyboard, then another unit, then a likeness of the whole.
     """
-    wanted = _bare(name)
-    ranked = ((_rank(wanted, _bare(candidate)), candidate) for candidate in set(candidates) - {name})
+    ranked = ((_rank(name, candidate), candidate) for candidate in set(candidates) - {name})
     close = sorted((rank, candidate) for rank, candidate in ranked if rank is not None)
     return tuple(candidate for _, candidate in close[:limit])
 
@@ -28,8 +28,9 @@ def _bare(name: str) -> str:
     return re.sub(r"[^0-9a-z]", "", name.casefold()) or name
 
 
-def _rank(wanted: str, candidate: str) -> tuple[int, float] | None:
+def _rank(name: str, other: str) -> tuple[int, float] | None:
     """Lower is nearer; None is too far."""
+    wanted, candidate = _bare(name), _bare(other)
     if wanted == candidate:
         return (0, 0.0)
     if _singular(wanted) == _singular(candidate):
@@ -39,11 +40,21 @@ def _rank(wanted: str, candidate: str) -> tuple[int, float] | None:
     slips = slips_between(wanted, candidate)
     if slips <= _slips_allowed(wanted, candidate):
         return (2, slips)
+    if _in_another_unit(name, other):
+        return (3, 0.0)
     # Needed only once something is misspelled.
     from difflib import SequenceMatcher
 
     likeness = SequenceMatcher(None, wanted, candidate, autojunk=False).ratio()
-    return (3, 1 - likeness) if likeness >= _LEAST_LIKENESS else None
+    return (4, 1 - likeness) if likeness >= _LEAST_LIKENESS else None
+
+
+def _in_another_unit(name: str, other: str) -> bool:
+    """Names that differ in the word of the unit alone."""
+    words = list(zip(name.split("_"), other.split("_"), strict=False))
+    different = [pair for pair in words if pair[0] != pair[1]]
+    has_all = name.count("_") == other.count("_")
+    return has_all and len(different) == 1 and {_singular(word) for word in different[0]} == _UNITS
 
 
 def _singular(bare: str) -> str:

@@ -33,12 +33,15 @@ def parse_spec(source: SpecSource) -> Parsed:
     """Everything that pydantic accepts, and a finding for everything that it does not."""
     data: Any = source.data
     found: list[Diagnostic] = []
+    refused: list[SpecPath] = []
     for _ in range(_MOST_ROUNDS):
         try:
             return Parsed(ServingSpec.model_validate(data), tuple(found))
         except ValidationError as error:
             details = error.errors(include_url=False)
-            found += [finding for detail in details for finding in _findings(detail, source)]
+            told = [detail for detail in _of_one_form(details, data) if not _is_around(detail, refused, data)]
+            found += [finding for detail in told for finding in _findings(detail, source)]
+            refused += [_data_path(detail["loc"], data) for detail in details]
             pruned = _without(data, [_data_path(detail["loc"], data) for detail in details])
             if pruned == data:
                 return Parsed(None, tuple(found))
@@ -46,11 +49,31 @@ def parse_spec(source: SpecSource) -> Parsed:
     return Parsed(None, tuple(found))
 
 
+def _of_one_form(details: list[ErrorDetails], data: Any) -> list[ErrorDetails]:
+    """Of a field that takes values of several forms, one answer: the choices, or what is wrong in a mapping."""
+    paths = [_data_path(detail["loc"], data) for detail in details]
+    chosen = {path for detail, path in zip(details, paths, strict=True) if detail["type"] == "literal_error"}
+
+    def is_another_form(kind: str, path: SpecPath) -> bool:
+        if kind in ("string_type", "too_short"):
+            return any(one[: len(path)] == path and one != path for one in paths)
+        return kind.startswith("bool_") and path in chosen
+
+    return [detail for detail, path in zip(details, paths, strict=True) if not is_another_form(detail["type"], path)]
+
+
+def _is_around(detail: ErrorDetails, refused: list[SpecPath], data: Any) -> bool:
+    """Whether this is only what is left where values were taken out."""
+    path = _data_path(detail["loc"], data)
+    return any(one != path and one[: len(path)] == path for one in refused)
+
+
 def _findings(detail: ErrorDetails, source: SpecSource) -> Iterator[Diagnostic]:
     path = _data_path(detail["loc"], source.data)
     match detail["type"]:
         case "missing":
-            yield _missing(path, source)
+            if not (_is_misspelled(path, source.data) or _is_misplaced(path, source.data)):
+                yield _missing(path, source)
         case "extra_forbidden":
             yield unknown_key(path, source)
         case "value_refused":
@@ -71,13 +94,35 @@ def _data_path(loc: tuple[str | int, ...], data: Any) -> SpecPath:
     path: list[str | int] = []
     here = data
     for step in loc:
-        if isinstance(here, Mapping) and isinstance(step, str):
+        if isinstance(here, Mapping) and isinstance(step, str) and not _is_tag(step, here, tuple(path)):
             path.append(step)
             here = here.get(step)
         elif isinstance(here, list) and isinstance(step, int):
             path.append(step)
             here = here[step] if step < len(here) else None
     return tuple(path)
+
+
+def _is_tag(step: str, here: Mapping[str, Any], path: SpecPath) -> bool:
+    """Whether a step names a form of a union: neither a key that is there nor a field that is missing."""
+    section = section_at(path)
+    return step not in here and (section is None or step not in section.model_fields)
+
+
+def _is_misspelled(path: SpecPath, data: Any) -> bool:
+    """Whether a key beside the missing one stands for it, which is told where that stands."""
+    section, here = section_at(path[:-1]), data
+    for step in path[:-1]:
+        here = here[step]
+    known = section.model_fields if section else {}
+    return any(path[-1] in nearest(str(key), known, limit=1) for key in here if key not in known)
+
+
+def _is_misplaced(path: SpecPath, data: Mapping[str, Any]) -> bool:
+    """Whether the missing key stands at the top or in another section, where it is told where it belongs."""
+    others = [data, *(value for value in data.values() if isinstance(value, Mapping))] if len(path) > 1 else []
+    homes = sections_with(str(path[-1]))
+    return homes[:1] == (path[0],) and any(path[-1] in one for one in others)
 
 
 def dotted(path: SpecPath) -> str:
@@ -109,15 +154,17 @@ def unknown_key(path: SpecPath, source: SpecSource) -> Diagnostic:
         return rules.S108.at(place, f"`{key}` is {replacement.what}", replacement.help)
     homes = sections_with(key)
     if homes:
-        message = f"`{key}` is not a field of `{dotted(path[:-1]) or 'the top level'}`"
-        return rules.S107.at(place, message, f"move it to `{homes[0]}.{key}`")
+        return rules.S107.at(place, _no_field(path), f"move it to `{homes[0]}.{key}`")
     return _misspelled(path, place_help=_suggestion(path), source=source)
 
 
 def _misspelled(path: SpecPath, place_help: str, source: SpecSource) -> Diagnostic:
-    where = dotted(path[:-1]) or "the top level of a spec"
-    message = f"`{path[-1]}` is not a field of `{where}`" if path[:-1] else f"`{path[-1]}` is not a field of {where}"
-    return rules.S102.at(source.place_of_key(path), message, place_help)
+    return rules.S102.at(source.place_of_key(path), _no_field(path), place_help)
+
+
+def _no_field(path: SpecPath) -> str:
+    where = f"`{dotted(path[:-1])}`" if path[:-1] else "the top level of a spec"
+    return f"`{path[-1]}` is not a field of {where}"
 
 
 def _suggestion(path: SpecPath) -> str:
