@@ -1,5 +1,6 @@
 """Every fault of the corpus is found: at its line and column, the nearest name first, all in one run."""
 
+import json
 import re
 from collections import Counter
 
@@ -9,6 +10,7 @@ from servespec.diagnostics import Diagnostic, Severity, SpecError
 from servespec.runtime.spec_file import spec_diagnostics
 from servespec.schema.source import read_source
 from tests.errors.corpus import GOOD, Broken, Fault, corpus
+from tests.plans import REPOSITORY
 
 BROKEN = corpus()
 
@@ -32,6 +34,15 @@ def test_the_corpus_is_large_and_of_every_kind() -> None:
     assert len(BROKEN) >= 300
     assert len({one.text for one in BROKEN}) >= 0.99 * len(BROKEN)
     assert min(kinds.values()) >= 8, kinds
+
+
+def test_the_documented_figures_are_of_this_corpus() -> None:
+    (file,) = sorted((REPOSITORY / "docs/measurements").glob("*-error-corpus.json"))
+    told = json.loads(file.read_text(encoding="utf-8"))["servespec"]
+
+    faults = sum(len(one.faults) for one in BROKEN)
+    assert (told["files"], told["faults"]) == (len(BROKEN), faults)
+    assert (told["refused_files"], told["named_faults"]) == (len(BROKEN), faults)
 
 
 @pytest.mark.parametrize("broken", BROKEN, ids=lambda one: one.name)

@@ -35,6 +35,7 @@ def measured_page(root: Path) -> str:
             [row for path in sorted(folder.glob("*-replay.json")) for row in _replays(path)],
         ),
         *(part for path in sorted(folder.glob("*-steps-*.json")) for part in _steps(path)),
+        *(part for path in sorted(folder.glob("*-error-corpus.json")) for part in _error_corpus(path)),
     )
 
 
@@ -94,6 +95,30 @@ def _launches(path: Path) -> Iterator[tuple[str, ...]]:
             "yes" if one["equal"] else "no",
             one.get("measured", {}).get("graphs_at_exit") or "not read",
         )
+
+
+def _error_corpus(path: Path) -> Iterator[str]:
+    """Broken specs beside the same slips in a file of the engine."""
+    found = _read(path)
+    yield "## Broken specs"
+    yield sentences(
+        f"{found['servespec']['files']} specs with one or two slips each, told to servespec; and those that a file of the "
+        f"engine can have too, told to `vllm serve --config` of {found['engine']} as well, as far as it reads its arguments. "
+        f"A fault is placed where its line is said. {found['date']}. File: {_link(path)}."
+    )
+    yield table(
+        ("told to", "files", "refused", "faults", "named", "placed", "misspelled names", "right name said"),
+        [
+            _corpus_row("servespec", found["servespec"]),
+            _corpus_row("servespec, what both can have", found["both"]["servespec"]),
+            _corpus_row("the engine, what both can have", found["both"]["engine"]),
+        ],
+    )
+
+
+def _corpus_row(name: str, sums: Json) -> tuple[str, ...]:
+    keys = ("files", "refused_files", "faults", "named_faults", "placed_faults", "misspelled_faults", "right_name_said")
+    return (name, *(str(sums[key]) for key in keys))
 
 
 def _steps(path: Path) -> Iterator[str]:
