@@ -50,7 +50,8 @@ def told_by_servespec(broken: Broken) -> Told:
     except SpecError as error:
         found = error.diagnostics
     errors = [one for one in found if one.severity is Severity.ERROR]
-    starts = {(one.place.range.start.line, one.place.range.start.column) for one in errors if one.place.range}
+    places = [place for one in errors for place in (one.place, *(related.place for related in one.related))]
+    starts = {(place.range.start.line, place.range.start.column) for place in places if place.range}
     said = "\n".join(f"{one.message} {one.help}" for one in errors)
     return Told(
         refused=bool(errors),

@@ -102,8 +102,9 @@ def _error_corpus(path: Path) -> Iterator[str]:
     found = _read(path)
     yield "## Broken specs"
     yield sentences(
-        f"{found['servespec']['files']} specs with one or two slips each, told to servespec; and those that a file of the "
-        f"engine can have too, told to `vllm serve --config` of {found['engine']} as well, as far as it reads its arguments. "
+        f"{found['servespec']['files']} specs with one or two slips each, told to servespec; and those that a file of "
+        f"the engine can have too, told to `vllm serve --config` of {found['engine']} as well, as far as it reads its "
+        "arguments. "
         f"A fault is placed where its line is said. {found['date']}. File: {_link(path)}."
     )
     yield table(
