@@ -456,8 +456,10 @@ def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) ->
 
 
 @app.command(context_settings={"ignore_unknown_options": True})
-def explain(name: Annotated[str, typer.Argument(help="A field such as scheduler.max_num_seqs, or a code.")]) -> None:
-    """Say what a field or a diagnostic code means: unit, default, rule, source."""
+def explain(
+    name: Annotated[str, typer.Argument(help="A field such as scheduler.max_num_seqs, a value, or a code.")],
+) -> None:
+    """Say what a field, a value or a diagnostic code means: unit, default, rule, source."""
     from servespec.render.explanation import explanation
 
     text = explanation(name)

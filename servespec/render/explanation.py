@@ -7,6 +7,7 @@ from textwrap import fill
 from pydantic.fields import FieldInfo
 
 from servespec.compiler.engine_homes import config_home, flag_home, section_fields
+from servespec.compiler.facts.devices import DEVICES, Device, is_cpu, is_sm100
 from servespec.compiler.facts.engine_fields import EngineField, EngineTable, table, versions
 from servespec.diagnostics import Rule
 from servespec.render.rules import every_rule
@@ -14,6 +15,8 @@ from servespec.schema.field_docs import description
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import sections
 from servespec.schema.spec import OpenSection, Section, ServingSpec
+from servespec.schema.value_docs import VALUE_DOCS
+from servespec.units import size_words
 
 _WIDTH = 80
 
@@ -25,7 +28,8 @@ class Explanation:
 
 
 def explanation(name: str) -> Explanation:
-    """The page for a code such as `S201`, a field such as `scheduler.max_num_seqs`, or an engine flag."""
+    """The page for a code such as `S201`, a field such as `scheduler.max_num_seqs`, a value such as `eagle3` or
+    `h200`, or an engine flag."""
     rule = next((rule for rule in every_rule() if name in (rule.code, rule.name)), None)
     if rule is not None:
         return Explanation(True, _rule_page(rule))
@@ -33,7 +37,7 @@ def explanation(name: str) -> Explanation:
     if field is not None:
         return Explanation(True, _field_page(field))
     engine = table(versions()[-1])
-    return _engine_page(name, engine) or _unknown(name)
+    return _value_page(name) or _engine_page(name, engine) or _unknown(name)
 
 
 def _rule_page(rule: Rule) -> str:
@@ -95,6 +99,29 @@ def _field_page(field: SpecField) -> str:
     return _page([fill(part, _WIDTH) for part in parts])
 
 
+def _value_page(name: str) -> Explanation | None:
+    """A word that one or several fields take, or a GPU."""
+    device = DEVICES.get(name.lower())
+    parts = [] if device is None else [f"`{device.name}`, a value of hardware.gpu", *_device_parts(device)]
+    for path, words in VALUE_DOCS.items():
+        if name in words:
+            parts += [f"`{name}`, a value of {path}", fill(words[name], _WIDTH)]
+    return Explanation(True, _page(parts)) if parts else None
+
+
+def _device_parts(device: Device) -> list[str]:
+    major, minor = device.compute_capability
+    if is_cpu(device):
+        return ["The embedded engine, vLLM's CPU build: no graphs, and no memory of its own."]
+    shared = ", shared with the machine" if device.unified_memory else ""
+    said = (
+        f"{device.device_name}: compute capability {major}.{minor}, {size_words(device.total_memory_bytes)} as torch "
+        f"reports it{shared}, {device.sm_count} multiprocessors."
+    )
+    defaults = "split grids up to the step budget" if is_sm100(device) else "the engine's own sizes"
+    return [fill(said, _WIDTH), fill(f"Where a spec says nothing of capture sizes, it gets {defaults}.", _WIDTH)]
+
+
 def _engine_page(name: str, engine: EngineTable) -> Explanation | None:
     field = _engine_field(name, engine)
     if field is not None:
@@ -126,10 +153,11 @@ def _setting_page(home: str, config: str, name: str, kind: str, file: str, field
 
 def _unknown(name: str) -> Explanation:
     last = {path.rpartition(".")[2]: path for path in _fields()}
-    names = [*last, *(rule.code for rule in every_rule()), *(rule.name for rule in every_rule())]
+    values = {word for words in VALUE_DOCS.values() for word in words} | set(DEVICES)
+    names = [*last, *(rule.code for rule in every_rule()), *(rule.name for rule in every_rule()), *sorted(values)]
     near = [last.get(one, one) for one in nearest(name.rpartition(".")[2], names)]
     suggestion = f"; did you mean {', '.join(f'`{one}`' for one in near)}?" if near else ""
-    return Explanation(False, f"`{name}` is no field, code or engine setting{suggestion}\n")
+    return Explanation(False, f"`{name}` is no field, value, code or engine setting{suggestion}\n")
 
 
 def _page(parts: list[str]) -> str:

@@ -58,7 +58,9 @@ def _gpus() -> Iterator[Reading]:
         name = _table_name(gpu)
         major, minor = gpu.compute_capability
         mend = "" if name else "servespec doctor --device-file FILE describes it"
-        yield Reading("gpu", f"{gpu.name}, {gpu.memory_mib} MiB, {major}.{minor}: {name or 'not in the table'}", mend)
+        free = "" if gpu.free_mib is None else f", {gpu.free_mib} free"
+        said = f"{gpu.name}, {gpu.memory_mib} MiB{free}, {major}.{minor}: {name or 'not in the table'}"
+        yield Reading("gpu", said, mend)
 
 
 def _table_name(gpu: PresentGpu) -> str:

@@ -8,17 +8,18 @@ from servespec.compiler.facts.devices import Device, is_cpu
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.config_rules import R009
 
-_QUERY = "name,memory.total,compute_cap"
+_QUERY = "name,memory.total,compute_cap,memory.free"
 _TIMEOUT_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True)
 class PresentGpu:
-    """A GPU as its driver names it; ``memory_mib`` is the driver's total."""
+    """A GPU as its driver names it; ``memory_mib`` is the driver's total, ``free_mib`` None where it does not tell."""
 
     name: str
     memory_mib: int
     compute_capability: tuple[int, int]
+    free_mib: int | None = None
 
 
 def present_gpus() -> tuple[PresentGpu, ...]:
@@ -54,12 +55,13 @@ def driver_rows(*query: str) -> list[list[str]]:
 
 
 def _parsed(row: list[str]) -> PresentGpu | None:
-    if len(row) != 3 or not row[1].isdigit():
+    if len(row) != 4 or not row[1].isdigit():
         return None
     major, _, minor = row[2].partition(".")
     if not (major.isdigit() and minor.isdigit()):
         return None
-    return PresentGpu(row[0], int(row[1]), (int(major), int(minor)))
+    free_mib = int(row[3]) if row[3].isdigit() else None
+    return PresentGpu(row[0], int(row[1]), (int(major), int(minor)), free_mib)
 
 
 def hardware_problem(device: Device, count: int, place: Place) -> Diagnostic | None:

@@ -236,7 +236,7 @@ def test_4_for_the_cpu_build_where_a_gpu_was_planned(monkeypatch: pytest.MonkeyP
 def driver_of_one_h200(folder: Path) -> str:
     """A folder with a driver's tool that lists one H200."""
     program = folder / "nvidia-smi"
-    program.write_text("#!/bin/sh\necho 'NVIDIA H200, 143771, 9.0'\n", encoding="utf-8")
+    program.write_text("#!/bin/sh\necho 'NVIDIA H200, 143771, 9.0, 143000'\n", encoding="utf-8")
     program.chmod(0o755)
     return f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin"
 
