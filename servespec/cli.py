@@ -47,6 +47,13 @@ class PlanFormat(StrEnum):
     json = "json"
 
 
+class PlanForm(StrEnum):
+    text = "text"
+    json = "json"
+    markdown = "markdown"
+    html = "html"
+
+
 class Emit(StrEnum):
     argv = "argv"
     shell = "shell"
@@ -147,7 +154,10 @@ def plan(
         list[str],
         typer.Argument(metavar="SPEC | -- vllm serve ...", help="A spec file, -, or a server's command line."),
     ],
-    format: Annotated[PlanFormat, typer.Option(help="How the plan is printed.")] = PlanFormat.text,  # noqa: A002
+    format: Annotated[  # noqa: A002
+        PlanForm,
+        typer.Option(help="How the plan is printed; html needs `servespec[page]` and is always against stock."),
+    ] = PlanForm.text,
     against: Annotated[str | None, typer.Option(metavar="stock", help="Show the stock engine beside it.")] = None,
     details: Annotated[bool, typer.Option(help="Also sizes, resolved values and the launch line.")] = False,
     emit: Annotated[Emit | None, typer.Option(help="Print the launch in this form, and not the plan.")] = None,
@@ -166,7 +176,9 @@ def plan(
     if against not in (None, "stock"):
         raise typer.BadParameter("it takes `stock`", param_hint="--against")
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
-    options = replace(options, with_stock=against is not None, measured=tuple(measured or ()))
+    _require_charts(format)
+    with_stock = against is not None or format is PlanForm.html
+    options = replace(options, with_stock=with_stock, measured=tuple(measured or ()))
     if emit is not None:
         _refuse_beside_emit(spec, format, against, details)
         _write(_emitted(spec[0], options, emit), output)
@@ -176,19 +188,19 @@ def plan(
     else:
         document, mended = _command_planned(spec, gpu, count, options)
     text = _plan_output(document, format, details)
-    _write(text + mended if format is PlanFormat.text else text, output)
+    _write(text + mended if format is PlanForm.text else text, output)
 
 
 def _refuse_beside_emit(
     spec: list[str],
-    format: PlanFormat,  # noqa: A002
+    format: PlanForm,  # noqa: A002
     against: str | None,
     details: bool,
 ) -> None:
     if len(spec) > 1:
         message = "it takes a spec: a command line is a launch already; write the spec that mends it to a file"
         raise typer.BadParameter(message, param_hint="--emit")
-    if format is not PlanFormat.text or against is not None or details:
+    if format is not PlanForm.text or against is not None or details:
         message = "it prints the launch and not the plan, so `--format`, `--against` and `--details` say nothing of it"
         raise typer.BadParameter(message, param_hint="--emit")
 
@@ -230,13 +242,36 @@ def _command_planned(words: list[str], gpu: str | None, count: int, options: "Op
     return made.to_json(), f"\na spec that mends it:\n\n{mended_spec(made, command)}"
 
 
-def _plan_output(document: dict[str, Any], format: PlanFormat, details: bool) -> str:  # noqa: A002
-    from servespec.compiler.json_text import json_text
-    from servespec.render.plan_text import plan_text
+def _require_charts(format: PlanForm) -> None:  # noqa: A002
+    if format is not PlanForm.html:
+        return
+    from servespec.render.page.drawing import is_installed
 
-    if format is PlanFormat.json:
-        return json_text(document)
-    return plan_text(document, details=details)
+    if not is_installed():
+        message = (
+            "`html` draws its charts with vl-convert-python, which is not installed: pip install 'servespec[page]'"
+        )
+        raise typer.BadParameter(message, param_hint="--format")
+
+
+def _plan_output(document: dict[str, Any], format: PlanForm, details: bool) -> str:  # noqa: A002
+    from servespec.compiler.json_text import json_text
+
+    match format:
+        case PlanForm.json:
+            return json_text(document)
+        case PlanForm.markdown:
+            from servespec.render.plan_markdown import plan_markdown
+
+            return plan_markdown(document)
+        case PlanForm.html:
+            from servespec.render.page.document import plan_page
+
+            return plan_page(document)
+        case PlanForm.text:
+            from servespec.render.plan_text import plan_text
+
+            return plan_text(document, details=details)
 
 
 def _write(text: str, output: Path | None) -> None:

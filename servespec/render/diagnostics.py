@@ -73,7 +73,7 @@ def summary(findings: Sequence[Finding]) -> str:
 
 def concise(findings: Iterable[Finding]) -> str:
     """One line a finding: `spec.yaml:4:3: error[S101] message`."""
-    return "".join(f"{_address(f)}: {f['severity']}[{f['code']}] {printable(f['message'])}\n" for f in findings)
+    return "".join(f"{address(f)}: {f['severity']}[{f['code']}] {printable(f['message'])}\n" for f in findings)
 
 
 def github(findings: Iterable[Finding]) -> str:
@@ -104,10 +104,10 @@ def printable(text: str) -> str:
 def _block(finding: Finding, page: _Page) -> Iterator[str]:
     gutter = _gutter_width(finding)
     yield from _headline(finding, page)
-    yield f"{' ' * gutter}{page.paint.frame('-->')} {_address(finding)}"
+    yield f"{' ' * gutter}{page.paint.frame('-->')} {address(finding)}"
     yield from _excerpt(finding, "^", finding["severity"], gutter, page)
     for related in finding["related"]:
-        yield f"{' ' * gutter}{page.paint.frame(':::')} {_address(related)}: {printable(related['message'])}"
+        yield f"{' ' * gutter}{page.paint.frame(':::')} {address(related)}: {printable(related['message'])}"
         yield from _excerpt(related, "-", "note", gutter, page)
     if finding["help"]:
         yield from _help(printable(finding["help"]), gutter, page)
@@ -250,7 +250,8 @@ def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _address(place: Finding) -> str:
+def address(place: Finding) -> str:
+    """`spec.yaml:4:3`, the file alone where a place has no range."""
     file = printable(place["file"])
     if place["range"] is None:
         return file

@@ -27,7 +27,7 @@ def launch_script(plan: Json, spec_name: str, folders: Sequence[str]) -> str:
         list(_withheld()),
         list(_folders(folders)),
         [f"export {name}={_in_quotes(value)}" for name, value in plan["launch"]["env"].items()],
-        ["exec " + " \\\n  ".join(_words_by_flag(plan["launch"]["argv"]))],
+        ["exec " + " \\\n  ".join(words_by_flag(plan["launch"]["argv"]))],
     ]
     return "\n\n".join("\n".join(lines) for lines in parts if lines) + "\n"
 
@@ -64,8 +64,8 @@ def _folders(folders: Sequence[str]) -> Iterator[str]:
     yield from (f"need_folder {shlex.quote(folder)}" for folder in folders)
 
 
-def _words_by_flag(argv: Sequence[str]) -> list[str]:
-    """The words that a shell reads, a line for each flag with what follows it."""
+def words_by_flag(argv: Sequence[str]) -> list[str]:
+    """The words that a POSIX shell reads, a line for each flag with what follows it."""
     lines: list[list[str]] = [[]]
     for word in argv:
         if word.startswith("--"):

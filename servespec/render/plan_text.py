@@ -1,113 +1,61 @@
-"""A plan for the terminal, made from its JSON form: verdict first, then what would be eager, then the graphs."""
+"""A plan for the terminal, made from its JSON form: verdict first, then what would be eager, memory, and the graphs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from textwrap import fill
 from typing import Any
 
 from servespec.render.alignment import aligned
 from servespec.render.memory_text import against_stock_text, memory_text
+from servespec.render.plan_summary import Steps, graph_count, heading, steps_of, verdict
 
 Json = Mapping[str, Any]
 
-_TARGET_DECODE = ("uniform_decode", "adaptive_verification")
+_WIDTH = 80
 
 
 def plan_text(plan: Json, *, details: bool = False) -> str:
     """The whole page, at most 80 columns wide but for long lists under ``details``."""
-    parts = [_heading(plan), "\n".join(_verdict(plan)), _table(plan), memory_text(plan["memory"], details=details)]
+    steps = steps_of(plan)
+    eager, others = [one for one in steps if one.is_eager], [one for one in steps if not one.is_eager]
+    parts = [
+        "\n".join(fill(line, _WIDTH, subsequent_indent="  ") for line in (heading(plan), verdict(plan))),
+        _lines(map(_step, eager)),
+        _lines([*map(_step, others), *_graphs(plan)]),
+        memory_text(plan["memory"], details=details),
+    ]
     if "stock" in plan:
         parts.append(against_stock_text(plan["memory"], plan["stock"]["memory"]))
+    parts.append(_table(plan))
     if details:
         parts += [_resolved(plan), _sizes(plan), _launch(plan)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _heading(plan: Json) -> str:
-    engine, device = plan["engine"], plan["device"]
-    count = f"{device['count']} x " if device["count"] > 1 else ""
-    mode = plan["resolved"]["compilation.cudagraph_mode"]["value"]
-    marked = "" if plan["complete"] else " (incomplete)"
-    return (
-        f"plan{marked} for vLLM {engine['version']} on {count}{device['name']}: {mode}, lowering {engine['lowering']}"
-    )
+def _lines(named: Iterable[tuple[str, str]]) -> str:
+    return "\n".join(f"  {name:<12} {text}" for name, text in named)
 
 
-def _verdict(plan: Json) -> Iterator[str]:
-    if not any(row["graphs"] for row in plan["runners"]):
-        yield "  graphs   none: every step runs eagerly"
-        return
-    for routine in _TARGET_DECODE:
-        yield from _routine_verdict("decode", plan, "target", routine)
-    for routine in ("step0_uniform", "later_steps", "block"):
-        yield from _routine_verdict(f"draft {_SHORT[routine]}", plan, "drafter", routine)
-    yield from _prefill_verdict(plan)
-    total = sum(row["graphs"] for row in plan["runners"])
-    seconds = plan["capture_seconds_estimate"]
-    yield _line("graphs", f"{total}, about {seconds:.0f} s to capture the target's (estimate)")
-    yield from _stock_verdict(plan)
+def _step(steps: Steps) -> tuple[str, str]:
+    return steps.kind, steps.words
+
+
+def _graphs(plan: Json) -> Iterator[tuple[str, str]]:
+    count = graph_count(plan)
+    yield "graphs", f"{count}, about {_seconds(plan)} to capture the target's (estimate)" if count else "none"
+    if "stock" in plan:
+        yield from _stock(plan["stock"])
     if "remedies" in plan:
-        yield _line("remedies", ", ".join(plan["remedies"]))
+        yield "remedies", ", ".join(plan["remedies"])
 
 
-_SHORT = {"step0_uniform": "step 0", "later_steps": "later", "block": "block"}
+def _stock(stock: Json) -> Iterator[tuple[str, str]]:
+    count = graph_count(stock)
+    yield "stock", f"{count} graphs, about {_seconds(stock)} (estimate)" if count else "no graphs"
+    yield from (("", f"decode {one.words}") for one in steps_of(stock) if one.kind == "decode" and one.mode == "FULL")
 
 
-def _line(name: str, text: str) -> str:
-    return f"  {name:<12} {text}"
-
-
-def _routine_verdict(name: str, plan: Json, runner: str, routine: str) -> Iterator[str]:
-    ranges = [r for r in plan["coverage"]["decode"] if r["runner"] == runner and r["routine"] == routine]
-    for mode, words in _MODE_WORDS.items():
-        covered = _joined([r for r in ranges if r["mode"] == mode])
-        if covered:
-            yield _line(name, f"{covered} {words}")
-
-
-_MODE_WORDS = {
-    "FULL": "on FULL graphs",
-    "PIECEWISE": "on PIECEWISE graphs",
-    "EAGER": "EAGER",
-    "UNSCHEDULED": "never fit in one step",
-}
-
-_MOST_SPANS = 4
-
-
-def _joined(ranges: Sequence[Json]) -> str:
-    """`1-16, 20-64 requests` from neighbouring ranges; only their number where there are many."""
-    spans: list[list[int]] = []
-    for covered in ranges:
-        if spans and spans[-1][1] + 1 == covered["from_requests"]:
-            spans[-1][1] = covered["to_requests"]
-        else:
-            spans.append([covered["from_requests"], covered["to_requests"]])
-    if len(spans) > _MOST_SPANS:
-        sizes = sum(last - first + 1 for first, last in spans)
-        return f"{sizes} of the sizes from {spans[0][0]} to {spans[-1][1]} requests"
-    shown = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
-    return f"{shown} requests" if shown else ""
-
-
-def _prefill_verdict(plan: Json) -> Iterator[str]:
-    spans: list[tuple[str, int, int]] = []
-    for covered in plan["coverage"]["prefill"]:
-        if spans and spans[-1][0] == covered["mode"]:
-            spans[-1] = (spans[-1][0], spans[-1][1], covered["to_tokens"])
-        else:
-            spans.append((covered["mode"], covered["from_tokens"], covered["to_tokens"]))
-    for mode, first, last in spans:
-        yield _line("prefill", f"{first}-{last} tokens {_MODE_WORDS[mode]}")
-
-
-def _stock_verdict(plan: Json) -> Iterator[str]:
-    stock = plan.get("stock")
-    if stock is None:
-        return
-    total = sum(row["graphs"] for row in stock["runners"])
-    yield _line("stock", f"{total} graphs, about {stock['capture_seconds_estimate']:.0f} s (estimate)")
-    full = _joined([r for r in stock["coverage"]["decode"] if r["mode"] == "FULL" and r["runner"] == "target"])
-    if full:
-        yield _line("", f"decode {full} on FULL graphs")
+def _seconds(graphs: Json) -> str:
+    return f"{graphs['capture_seconds_estimate']:.0f} s"
 
 
 _COLUMNS = ("runner", "routine", "mode", "q", "K", "sizes", "graphs", "largest")
