@@ -172,17 +172,7 @@ def corpus() -> tuple[Broken, ...]:
 
 
 def _of(name: str, text: str) -> Iterator[Broken]:
-    for make in (
-        _typos,
-        _wrong_types,
-        _wrong_items,
-        _wrong_units,
-        _wrong_places,
-        _missing,
-        _conflicts,
-        _engine_flags,
-        _outside,
-    ):
+    for make in _MAKERS:
         for number, broken in enumerate(make(text)):
             yield replace(broken, name=f"{name}-{make.__name__[1:]}-{number}", kind=make.__name__[1:])
 
