@@ -68,8 +68,13 @@ _ACTIVE = re.compile(r"[&<>`*~\[\]|\\$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=ww
 
 
 def _escaped(text: str) -> str:
-    """Characters alone, on one line: none of them begins markup, a link, or a cell."""
-    return _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", printable(text))
+    """Characters alone, on one line: none of them begins markup, a link, a mention or a cell."""
+    return _ACTIVE.sub(lambda found: _spelled(found[0]), printable(text))
+
+
+def _spelled(character: str) -> str:
+    """Addresses and mentions are found after entities are read, in one run of text; a comment ends the run."""
+    return f"&#{ord(character)};" + ("<!-- -->" if character == "@" else "")
 
 
 def _code(text: str) -> str:

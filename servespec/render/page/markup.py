@@ -45,7 +45,7 @@ def with_code(text: str) -> Markup:
 
 
 def table(made: Table) -> Markup:
-    """In a region of its own, so that a wide table scrolls and not the page."""
+    """In a box of its own, so that a wide table scrolls and not the page."""
     head = element("tr", *(_cell("th", made, i, text, scope="col") for i, text in enumerate(made.headers)))
     body = (
         element(
@@ -56,7 +56,7 @@ def table(made: Table) -> Markup:
         for row in made.rows
     )
     rows = element("table", element("caption", made.caption), element("thead", head), element("tbody", *body))
-    return element("div", rows, class_="scroll", role="region", aria_label=made.caption, tabindex="0")
+    return element("div", rows, class_="scroll", role="group", aria_label=made.caption, tabindex="0")
 
 
 def _text(made: Table, column: int, text: str) -> Markup:

@@ -136,7 +136,14 @@ def _range(first: int, last: int) -> str:
 def _coverage_tables(group: Group, spans: Mapping[str, Sequence[Span]]) -> Markup:
     headers = (group.unit, "K", "tokens each", "runs", "graph, requests", "graph, tokens", "most padding, tokens")
     tables = (
-        table(Table(_NAMES[source], headers, [_span_cells(span) for span in own], frozenset({1, 2, 4, 5, 6})))
+        table(
+            Table(
+                f"{group.name}: {_NAMES[source]}",
+                headers,
+                [_span_cells(span) for span in own],
+                frozenset({1, 2, 4, 5, 6}),
+            )
+        )
         for source, own in spans.items()
         if own
     )
@@ -193,11 +200,15 @@ def _bar_in_words(memory: Json) -> str:
 
 
 def _graphs(plan: Json) -> Iterator[Markup]:
-    yield table(graphs_table(plan))
+    rows = graphs_table(plan)
+    if not rows.rows:
+        yield element("p", "No graph is captured.")
+        return
+    yield table(rows)
     for unit in ("requests", "tokens"):
-        rows = _grids(sources_of(plan), unit)
-        if rows:
-            yield _grid_figure(rows, unit)
+        grids = _grids(sources_of(plan), unit)
+        if grids:
+            yield _grid_figure(grids, unit)
     sizes = sizes_table(plan)
     if sizes.rows:
         yield details("All sizes", table(sizes))
@@ -296,7 +307,7 @@ def _finding(finding: Json) -> Markup:
 
 def _launch(launch: Json) -> Iterator[Markup]:
     text = lines_of(" \\\n  ", launch_lines(launch))
-    yield element("pre", element("code", text), class_="launch", tabindex="0", role="region", aria_label="Launch line")
+    yield element("pre", element("code", text), class_="launch", tabindex="0", role="group", aria_label="Launch line")
 
 
 def _resolved(plan: Json) -> Iterator[Markup]:
