@@ -14,9 +14,10 @@ from servespec.render.diagnostics import printable
 from servespec.render.page.document import plan_page
 from servespec.render.page.drawing import is_installed
 from servespec.render.page.spans import groups_of, tiers_of
+from servespec.render.plan_markdown import plan_markdown
 from servespec.render.plan_tables import launch_lines
 from tests.page.pages import PLANS, Node, cells, golden_plan, hostile_plan, hostile_text, read
-from tests.plans import REPOSITORY
+from tests.plans import REPOSITORY, model_folder, planned, spec_of
 
 pytestmark = pytest.mark.skipif(not is_installed(), reason="the page's charts need `pip install 'servespec[page]'`")
 
@@ -203,3 +204,27 @@ def test_without_charts_the_command_says_what_to_install(monkeypatch: pytest.Mon
 
     assert done.exit_code == 2
     assert "pip install 'servespec[page]'" in " ".join(done.stderr.split())
+
+
+def test_a_large_plan_stays_readable() -> None:
+    """1,024 requests, four tiers, thirteen rows of graphs, 176 ranges of decode batches."""
+    tiers = [{"up_to": 16, "num_speculative_tokens": 7}, {"up_to": 128, "num_speculative_tokens": 4}]
+    tiers += [{"up_to": 512, "num_speculative_tokens": 2}, {"num_speculative_tokens": 1}]
+    drafts = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 7, "dynamic": tiers}
+    caps = {"max_prefill_cudagraph_capture_tokens": 16384, "max_decode_cudagraph_capture_requests": 1024}
+    plan = planned(
+        spec_of(
+            "qwen3-8b",
+            "h200",
+            scheduler={"max_num_seqs": 1024, "max_num_batched_tokens": 16384},
+            speculative=drafts,
+            compilation=caps,
+            engine={"version": "0.33.0", "lowering": "extension"},
+        )
+    )
+    page = plan_page(plan)
+
+    assert (len(plan["runners"]), len(plan["coverage"]["decode"])) == (13, 176)
+    assert len(page.encode()) < MOST_BYTES
+    assert len(read(page).all("figure")) == 2 * 4 + 1 + 2 + 1
+    assert "Left out" not in plan_markdown(plan)

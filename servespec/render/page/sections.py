@@ -134,20 +134,14 @@ def _range(first: int, last: int) -> str:
 
 
 def _coverage_tables(group: Group, spans: Mapping[str, Sequence[Span]]) -> Markup:
-    headers = (group.unit, "K", "tokens each", "runs", "graph, requests", "graph, tokens", "most padding, tokens")
-    tables = (
-        table(
-            Table(
-                f"{group.name}: {_NAMES[source]}",
-                headers,
-                [_span_cells(span) for span in own],
-                frozenset({1, 2, 4, 5, 6}),
-            )
-        )
-        for source, own in spans.items()
-        if own
-    )
+    shown = {f"{group.name}: {_NAMES[source]}": own for source, own in spans.items() if own}
+    tables = (table(_coverage_table(caption, group, own)) for caption, own in shown.items())
     return details(f"{group.name} as tables", *tables)
+
+
+def _coverage_table(caption: str, group: Group, spans: Sequence[Span]) -> Table:
+    headers = (group.unit, "K", "tokens each", "runs", "graph, requests", "graph, tokens", "most padding, tokens")
+    return Table(caption, headers, [_span_cells(span) for span in spans], frozenset({1, 2, 4, 5, 6}))
 
 
 def _span_cells(span: Span) -> tuple[str, ...]:
@@ -333,8 +327,8 @@ def _legend(keys: Iterable[tuple[str, str]]) -> Markup:
 def _swatch(look: str) -> Markup:
     kind, _, stroke = look.partition(" ")
     if kind in ("line", "dashed"):
-        dash = {"stroke_dasharray": "6 3"} if kind == "dashed" else {}
-        drawn = element("path", d="M0 7H26", stroke=stroke, stroke_width="3", **dash)
+        dash = {"stroke_width": "3.5", "stroke_dasharray": "4 2"} if kind == "dashed" else {"stroke_width": "1.75"}
+        drawn = element("path", d="M0 7H26", stroke=stroke, **dash)
     else:
         drawn = element("rect", x="1", y="1", width="24", height="12", fill=look, stroke="var(--ink)")
     return element("svg", drawn, width="26", height="14", aria_hidden="true")
