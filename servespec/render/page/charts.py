@@ -7,6 +7,7 @@ steps is one path, whatever their number, which keeps the largest plans small.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import log2
 from typing import Any
 
 from servespec.render.memory_rows import NAMES, MemoryRow, gib, memory_rows
@@ -19,7 +20,7 @@ _GIB = 1 << 30
 _STRIP_PIXELS = 180
 _LABELLED_SHARE = 0.12
 """Of the axis that a band takes up from which on its name is written into it."""
-_LINES = {"FULL": {"strokeWidth": 1.75}, "PIECEWISE": {"strokeWidth": 3.5, "strokeDash": [4, 2]}}
+_LINES: Mapping[str, Row] = {"FULL": {"strokeWidth": 1.75}, "PIECEWISE": {"strokeWidth": 3.5, "strokeDash": [4, 2]}}
 """Thin and whole against thick and dashed, which differ without colour and where a run is shorter than a dash."""
 _BANDS = {"EAGER": ("url(#eager)", "eager"), "UNSCHEDULED": ("url(#never)", "never in one step")}
 
@@ -113,8 +114,15 @@ def _bands(spans: Sequence[Span], extent: Extent, smallest: float) -> Iterator[R
     """Sizes without a graph, over the whole height."""
     for mode, run in groupby((span for span in spans if span.mode in _BANDS), key=lambda span: span.mode):
         for first, last in _merged(list(run)):
-            share = (last - first + 1) / extent.size
-            yield {"kind": mode, "size": max(first - 1, smallest), "last": last, "share": share}
+            before = max(first - 1, smallest)
+            yield {"kind": mode, "size": before, "last": last, "share": _share(before, last, extent, smallest)}
+
+
+def _share(before: float, last: int, extent: Extent, smallest: float) -> float:
+    """Of the axis, which is logarithmic where it cannot begin at nothing."""
+    if not smallest:
+        return (last - before) / extent.size
+    return log2(last / before) / log2(extent.size / smallest)
 
 
 def _merged(spans: Sequence[Span]) -> list[tuple[int, int]]:
