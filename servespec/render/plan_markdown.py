@@ -1,7 +1,7 @@
 """A plan as Markdown for a pull request, made from its JSON form: a table for each section, long lists folded.
 
-It stays within what GitHub takes as one comment; folded parts that would not fit are left out from the end, and a line
-says which.  Values reach the page as characters only.
+It stays within what GitHub takes as one comment: a part that does not fit beside those before it is left out, and the
+last line says which.  Values reach the comment as characters only.
 """
 
 import re
@@ -28,7 +28,7 @@ from servespec.render.plan_tables import (
 Json = Mapping[str, Any]
 
 MOST_CHARACTERS = 65_536
-"""Of one comment on GitHub: https://github.com/orgs/community/discussions/41331."""
+"""Of one comment on GitHub."""
 _LEFT_OUT_CHARACTERS = 400
 """Kept for the line that says what was left out."""
 

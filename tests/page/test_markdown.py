@@ -57,6 +57,13 @@ def test_findings_are_in_the_comment() -> None:
     assert all(finding["help"].replace("`", "") in shown for finding in plan["diagnostics"])
 
 
+def test_remedies_are_in_the_comment() -> None:
+    plan = golden_plan("remedies-minimax-m3-gb200")
+
+    assert plan["remedies"]
+    assert f"Remedies: {', '.join(plan['remedies'])}." in rendered(plan_markdown(plan)).text
+
+
 def test_what_does_not_fit_a_comment_is_named() -> None:
     """A launch line of 80,000 characters is left out; what comes after it is not."""
     plan = golden_plan("cpu")

@@ -71,8 +71,6 @@ def _steps(plan: Json) -> Iterator[Markup]:
     if steps.rows:
         yield table(steps)
     yield element("p", captures(plan))
-    if "remedies" in plan:
-        yield element("p", f"Remedies: {', '.join(plan['remedies'])}.")
 
 
 # Coverage
