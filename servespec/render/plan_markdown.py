@@ -1,7 +1,7 @@
 """A plan as Markdown for a pull request, made from its JSON form: a table for each section, long lists folded.
 
-It stays within what GitHub takes as one comment; folded parts that would not fit are left out from the end, and a line
-says which.  Values reach the page as characters only.
+It stays within what GitHub takes as one comment: a part that does not fit beside those before it is left out, and the
+last line says which.  Values reach the comment as characters only.
 """
 
 import re
@@ -28,7 +28,7 @@ from servespec.render.plan_tables import (
 Json = Mapping[str, Any]
 
 MOST_CHARACTERS = 65_536
-"""Of one comment on GitHub: https://github.com/orgs/community/discussions/41331."""
+"""Of one comment on GitHub."""
 _LEFT_OUT_CHARACTERS = 400
 """Kept for the line that says what was left out."""
 
@@ -68,8 +68,13 @@ _ACTIVE = re.compile(r"[&<>`*~\[\]|\\$@]|(?<![^\W_])_|_(?![^\W_])|:(?=//)|(?<=ww
 
 
 def _escaped(text: str) -> str:
-    """Characters alone, on one line: none of them begins markup, a link, or a cell."""
-    return _ACTIVE.sub(lambda found: f"&#{ord(found[0])};", printable(text))
+    """Characters alone, on one line: none of them begins markup, a link, a mention or a cell."""
+    return _ACTIVE.sub(lambda found: _spelled(found[0]), printable(text))
+
+
+def _spelled(character: str) -> str:
+    """Addresses and mentions are found after entities are read, in one run of text; a comment ends the run."""
+    return f"&#{ord(character)};" + ("<!-- -->" if character == "@" else "")
 
 
 def _code(text: str) -> str:

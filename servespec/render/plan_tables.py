@@ -57,12 +57,13 @@ def _runs(steps: Steps) -> str:
 
 
 def captures(plan: Json) -> str:
-    """How many graphs, and how long the target's take to capture."""
+    """How many graphs, how long the target's take to capture, and the remedies of memory that captures hold."""
     said = [f"{graph_count(plan)} graphs, about {plan['capture_seconds_estimate']:.0f} s to capture the target's"]
     if "stock" in plan:
         stock = plan["stock"]
         said.append(f"the stock engine: {graph_count(stock)}, about {stock['capture_seconds_estimate']:.0f} s")
-    return f"{'; '.join(said)}. Seconds are modelled, not measured."
+    remedies = f" Remedies: {', '.join(plan['remedies'])}." if "remedies" in plan else ""
+    return f"{'; '.join(said)}. Seconds are modelled, not measured.{remedies}"
 
 
 # Memory

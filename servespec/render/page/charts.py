@@ -7,6 +7,7 @@ steps is one path, whatever their number, which keeps the largest plans small.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from math import log2
 from typing import Any
 
 from servespec.render.memory_rows import NAMES, MemoryRow, gib, memory_rows
@@ -19,7 +20,8 @@ _GIB = 1 << 30
 _STRIP_PIXELS = 180
 _LABELLED_SHARE = 0.12
 """Of the axis that a band takes up from which on its name is written into it."""
-_COVERED = ("FULL", "PIECEWISE")
+_LINES: Mapping[str, Row] = {"FULL": {"strokeWidth": 1.75}, "PIECEWISE": {"strokeWidth": 3.5, "strokeDash": [4, 2]}}
+"""Thin and whole against thick and dashed, which differ without colour and where a run is shorter than a dash."""
 _BANDS = {"EAGER": ("url(#eager)", "eager"), "UNSCHEDULED": ("url(#never)", "never in one step")}
 
 
@@ -65,7 +67,7 @@ def coverage_chart(group: Group, spans: Sequence[Span], extent: Extent, width: i
             "mark": {"type": "area", "fill": "url(#pad)", "aria": False},
             "encoding": {"x": x, "y": y, "y2": {"field": "batch"}, "detail": piece},
         },
-        *(_steps(points, mode, x, y) for mode in _COVERED if any(point["mode"] == mode for point in points)),
+        *(_steps(points, mode, x, y) for mode in _LINES if any(point["mode"] == mode for point in points)),
         *(_band(bands, kind, x) for kind in _BANDS if any(band["kind"] == kind for band in bands)),
         *_band_names([band for band in bands if band["share"] >= _LABELLED_SHARE], x, group),
     ]
@@ -82,7 +84,7 @@ def _powers(group: Group, most: int) -> Row:
 def _points(spans: Sequence[Span], smallest: float) -> Iterator[Row]:
     """The corners of the staircase; a span reaches from the size before its first, so that none is without width, and
     holds at its start what its first batch holds."""
-    covered = [span for span in spans if span.mode in _COVERED]
+    covered = [span for span in spans if span.mode in _LINES]
     for piece, (_, run) in enumerate(groupby(covered, key=lambda span: (span.mode, span.query_len))):
         for span in run:
             before = max(span.first - 1, smallest)
@@ -95,14 +97,13 @@ def _point(piece: int, span: Span, size: float, batch_tokens: int) -> Row:
 
 
 def _steps(points: Sequence[Row], mode: str, x: Json, y: Json) -> Row:
-    """The graphs of a mode as the upper edge of the staircase; PIECEWISE is dashed."""
+    """The graphs of a mode as the upper edge of the staircase."""
     return {
         "data": {"values": [point for point in points if point["mode"] == mode]},
         "mark": {
             "type": "line",
             "stroke": f"var(--{mode.lower()})",
-            "strokeWidth": 1.75,
-            "strokeDash": [6, 3] if mode == "PIECEWISE" else [1, 0],
+            **_LINES[mode],
             "aria": False,
         },
         "encoding": {"x": x, "y": y, "detail": {"field": "piece", "type": "nominal"}, "order": {"value": 0}},
@@ -113,8 +114,15 @@ def _bands(spans: Sequence[Span], extent: Extent, smallest: float) -> Iterator[R
     """Sizes without a graph, over the whole height."""
     for mode, run in groupby((span for span in spans if span.mode in _BANDS), key=lambda span: span.mode):
         for first, last in _merged(list(run)):
-            share = (last - first + 1) / extent.size
-            yield {"kind": mode, "size": max(first - 1, smallest), "last": last, "share": share}
+            before = max(first - 1, smallest)
+            yield {"kind": mode, "size": before, "last": last, "share": _share(before, last, extent, smallest)}
+
+
+def _share(before: float, last: int, extent: Extent, smallest: float) -> float:
+    """Of the axis, which is logarithmic where it cannot begin at nothing."""
+    if not smallest:
+        return (last - before) / extent.size
+    return log2(last / before) / log2(extent.size / smallest)
 
 
 def _merged(spans: Sequence[Span]) -> list[tuple[int, int]]:

@@ -58,7 +58,8 @@ def svg(chart: Chart) -> Markup:
 
 
 _NEEDLESS = re.compile(
-    r' (?:aria-[a-z]+|role|class|opacity|pointer-events|version|xmlns(?::xlink)?)="[^"<>]*"'
+    r' (?:aria-[a-z]+|role|class|opacity|pointer-events|version|xmlns(?::xlink)?|font-family|font-size)="[^"<>]*"'
+    r'|(?<=<text)(?P<kept>[^<>]*) fill="var\(--ink\)"| stroke-width="1"'
     r'|<path[^<>]* d=""[^<>]*/>'
 )
 _DRAWN = re.compile(r' (?:d|transform)="[^"]*"')
@@ -68,5 +69,5 @@ _FRACTION = re.compile(r"(\.\d)\d+")
 def _slim(drawn: str) -> str:
     """Without what the page says itself, does not use or cannot show: a drawing is hidden from whom its words reach,
     and a tenth of a pixel is fine enough.  Texts stay as they are."""
-    kept = _NEEDLESS.sub("", drawn)
+    kept = _NEEDLESS.sub(lambda found: found["kept"] or "", drawn)
     return _DRAWN.sub(lambda found: _FRACTION.sub(r"\1", found[0]), kept)

@@ -45,27 +45,25 @@ def with_code(text: str) -> Markup:
 
 
 def table(made: Table) -> Markup:
-    """In a region of its own, so that a wide table scrolls and not the page."""
-    head = element("tr", *(_cell("th", made, i, text, scope="col") for i, text in enumerate(made.headers)))
+    """In a box of its own, so that a wide table scrolls and not the page."""
+    head = element("tr", *(element("th", text, scope="col") for text in made.headers))
     body = (
         element(
             "tr",
-            _cell("th", made, 0, row[0], scope="row"),
-            *(_cell("td", made, i, _text(made, i, text)) for i, text in enumerate(row[1:], start=1)),
+            element("th", row[0], scope="row"),
+            *(element("td", _text(made, i, text)) for i, text in enumerate(row[1:], start=1)),
         )
         for row in made.rows
     )
-    rows = element("table", element("caption", made.caption), element("thead", head), element("tbody", *body))
-    return element("div", rows, class_="scroll", role="region", aria_label=made.caption, tabindex="0")
+    figures = {"class_": " ".join(f"number-{column}" for column in sorted(made.numbers))}
+    rows = element(
+        "table", element("caption", made.caption), element("thead", head), element("tbody", *body), **figures
+    )
+    return element("div", rows, class_="scroll", role="group", aria_label=made.caption, tabindex="0")
 
 
 def _text(made: Table, column: int, text: str) -> Markup:
     return with_code(text) if column in made.prose else escaped(text)
-
-
-def _cell(tag: str, made: Table, column: int, text: str, **attributes: str) -> Markup:
-    kind = {"class_": "number"} if column in made.numbers else {}
-    return element(tag, text, **attributes, **kind)
 
 
 def details(summary: str, *children: str) -> Markup:

@@ -71,8 +71,6 @@ def _steps(plan: Json) -> Iterator[Markup]:
     if steps.rows:
         yield table(steps)
     yield element("p", captures(plan))
-    if "remedies" in plan:
-        yield element("p", f"Remedies: {', '.join(plan['remedies'])}.")
 
 
 # Coverage
@@ -134,13 +132,14 @@ def _range(first: int, last: int) -> str:
 
 
 def _coverage_tables(group: Group, spans: Mapping[str, Sequence[Span]]) -> Markup:
-    headers = (group.unit, "K", "tokens each", "runs", "graph, requests", "graph, tokens", "most padding, tokens")
-    tables = (
-        table(Table(_NAMES[source], headers, [_span_cells(span) for span in own], frozenset({1, 2, 4, 5, 6})))
-        for source, own in spans.items()
-        if own
-    )
+    shown = {f"{group.name}: {_NAMES[source]}": own for source, own in spans.items() if own}
+    tables = (table(_coverage_table(caption, group, own)) for caption, own in shown.items())
     return details(f"{group.name} as tables", *tables)
+
+
+def _coverage_table(caption: str, group: Group, spans: Sequence[Span]) -> Table:
+    headers = (group.unit, "K", "tokens each", "runs", "graph, requests", "graph, tokens", "most padding, tokens")
+    return Table(caption, headers, [_span_cells(span) for span in spans], frozenset({1, 2, 4, 5, 6}))
 
 
 def _span_cells(span: Span) -> tuple[str, ...]:
@@ -193,11 +192,15 @@ def _bar_in_words(memory: Json) -> str:
 
 
 def _graphs(plan: Json) -> Iterator[Markup]:
-    yield table(graphs_table(plan))
+    rows = graphs_table(plan)
+    if not rows.rows:
+        yield element("p", "No graph is captured.")
+        return
+    yield table(rows)
     for unit in ("requests", "tokens"):
-        rows = _grids(sources_of(plan), unit)
-        if rows:
-            yield _grid_figure(rows, unit)
+        grids = _grids(sources_of(plan), unit)
+        if grids:
+            yield _grid_figure(grids, unit)
     sizes = sizes_table(plan)
     if sizes.rows:
         yield details("All sizes", table(sizes))
@@ -296,7 +299,7 @@ def _finding(finding: Json) -> Markup:
 
 def _launch(launch: Json) -> Iterator[Markup]:
     text = lines_of(" \\\n  ", launch_lines(launch))
-    yield element("pre", element("code", text), class_="launch", tabindex="0", role="region", aria_label="Launch line")
+    yield element("pre", element("code", text), class_="launch", tabindex="0", role="group", aria_label="Launch line")
 
 
 def _resolved(plan: Json) -> Iterator[Markup]:
@@ -322,8 +325,8 @@ def _legend(keys: Iterable[tuple[str, str]]) -> Markup:
 def _swatch(look: str) -> Markup:
     kind, _, stroke = look.partition(" ")
     if kind in ("line", "dashed"):
-        dash = {"stroke_dasharray": "6 3"} if kind == "dashed" else {}
-        drawn = element("path", d="M0 7H26", stroke=stroke, stroke_width="3", **dash)
+        dash = {"stroke_width": "3.5", "stroke_dasharray": "4 2"} if kind == "dashed" else {"stroke_width": "1.75"}
+        drawn = element("path", d="M0 7H26", stroke=stroke, **dash)
     else:
         drawn = element("rect", x="1", y="1", width="24", height="12", fill=look, stroke="var(--ink)")
     return element("svg", drawn, width="26", height="14", aria_hidden="true")
