@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,9 @@ COMMANDS: dict[str, set[str]] = {
     "verify": {"--format", "--output", "-o", "--record"} | COMPILING,
     "steps": {"--requests", "--tokens", "--repeats", "--format", "--output", "-o", "--record"} | COMPILING,
     "explain": set(),
+    "init": {"--model", "--gpu", "--goal", "--force"},
+    "presets list": {"--gpu", "--goal", "--format"},
+    "presets show": set(),
     "schema": set(),
     "doctor": {"--device-file"},
 }
@@ -67,10 +71,17 @@ def options_of(command: Any) -> set[str]:
     }
 
 
-def test_commands_and_options_are_these() -> None:
-    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+def commands_of(group: Any) -> Iterator[tuple[str, Any]]:
+    """(words, command) of every command that a person can run."""
+    for name, command in group.commands.items():
+        if hasattr(command, "commands"):
+            yield from ((f"{name} {inner}", one) for inner, one in commands_of(command))
+        else:
+            yield name, command
 
-    assert {name: options_of(command) for name, command in commands.items()} == COMMANDS
+
+def test_commands_and_options_are_these() -> None:
+    assert {name: options_of(command) for name, command in commands_of(typer.main.get_command(app))} == COMMANDS
 
 
 def run(*words: str, given: str | None = None) -> Any:
@@ -79,7 +90,7 @@ def run(*words: str, given: str | None = None) -> Any:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_each_command_has_help(command: str) -> None:
-    done = run(command, "--help")
+    done = run(*command.split(), "--help")
 
     assert done.exit_code == 0
     assert "Usage" in done.stdout
