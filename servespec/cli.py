@@ -637,10 +637,14 @@ def _write_new(file: Path, text: str, force: bool) -> None:
 
 def _asked(option: str, question: str, default: str | None) -> str:
     """What a person answers; without a terminal there is nobody to ask."""
-    if not sys.stdin.isatty():
+    if not _is_terminal():
         raise typer.BadParameter("it is needed where there is no terminal to ask on", param_hint=option)
     answer: str = typer.prompt(question, default=default, err=True)
     return answer.strip()
+
+
+def _is_terminal() -> bool:
+    return sys.stdin.isatty()
 
 
 def _machine(gpu: str) -> tuple[str, int]:
