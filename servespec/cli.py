@@ -69,10 +69,10 @@ class SchemaName(StrEnum):
     steps = "steps"
 
 
-def _complete_spec(args: list[str], incomplete: str) -> list[str]:
+def _complete_spec(incomplete: str) -> list[str]:
     from servespec.runtime.completion import spec_words
 
-    return list(spec_words(args, incomplete))
+    return list(spec_words(incomplete))
 
 
 Spec = Annotated[
@@ -753,6 +753,10 @@ def _wants_color(stream: Any) -> bool:
 
 def main() -> None:
     """Entry point; what is not a user's mistake ends with its own exit code."""
+    if os.environ.get("_SERVESPEC_COMPLETE") == "complete_bash":
+        from servespec.runtime.completion import mend_broken_word
+
+        mend_broken_word(os.environ)
     try:
         app()
     except (KeyboardInterrupt, BrokenPipeError):

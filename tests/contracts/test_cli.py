@@ -4,13 +4,11 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from servespec import cli
@@ -20,6 +18,7 @@ from servespec.diagnostics import Place
 from servespec.runtime import serving
 from servespec.runtime.installed_engine import find_installed_engine
 from servespec.runtime.probe import hardware_problem
+from tests.command_tree import commands_of
 from tests.differential.engine_oracle import engine_root
 from tests.plans import REPOSITORY, model_folder
 
@@ -71,17 +70,8 @@ def options_of(command: Any) -> set[str]:
     }
 
 
-def commands_of(group: Any) -> Iterator[tuple[str, Any]]:
-    """(words, command) of every command that a person can run."""
-    for name, command in group.commands.items():
-        if hasattr(command, "commands"):
-            yield from ((f"{name} {inner}", one) for inner, one in commands_of(command))
-        else:
-            yield name, command
-
-
 def test_commands_and_options_are_these() -> None:
-    assert {name: options_of(command) for name, command in commands_of(typer.main.get_command(app))} == COMMANDS
+    assert {name: options_of(command) for name, command in commands_of()} == COMMANDS
 
 
 def run(*words: str, given: str | None = None) -> Any:
