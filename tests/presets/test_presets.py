@@ -101,6 +101,21 @@ def test_it_starts_with_the_schema_and_two_paragraphs(name: str) -> None:
 
 
 @each
+def test_every_value_says_why(name: str) -> None:
+    """On its line or the one above; the name of a preset says its machine, and a drafting method its own name."""
+    _, *lines = without_cost(preset_of(name).text).splitlines()
+    valued = re.compile(r" *(?:- |[\w-]+: )\S.*")
+    evident = re.compile(r"servespec: 1|hardware: \{gpu: [\w-]+(?:, count: \d)?\}| *method: \w+|model: \{id: \S+\}|  (?:id|model): \S+")
+    unexplained = [
+        line
+        for above, line in pairwise(lines)
+        if valued.fullmatch(line) and "#" not in line and "#" not in above and not evident.fullmatch(line)
+    ]
+
+    assert unexplained == []
+
+
+@each
 def test_what_is_measured_names_its_figures(name: str) -> None:
     preset = preset_of(name)
     files = re.findall(r"docs/measurements/[\w.-]+\.json", preset.evidence)
