@@ -18,7 +18,7 @@ PRESET_PREFIX = "preset:"
 """`preset:NAME` stands wherever a command takes a spec."""
 
 _SPEC_ENDING = ".yaml"
-_HARDWARE = re.compile(r"(?P<gpu>.*?)(?:x(?P<count>[1-9]\d*))?", re.DOTALL)
+_HARDWARE = re.compile(r"(?P<gpu>.*?)(?:x(?P<count>[1-9]\d{0,4}))?", re.DOTALL)
 _MODEL_ID = re.compile(r"^(?:model: \{|  )id: (?P<id>[\w./-]+)", re.MULTILINE)
 _BASIS = re.compile(r"basis: (?P<basis>measured|modelled|example): (?P<evidence>.+)")
 _COST_OPENING = "# What it costs and gives"
@@ -186,7 +186,8 @@ def model_facts(model: str) -> ModelFacts | None:
     folder = _models()
     if name not in {one.name for one in folder.iterdir()}:
         return None
-    return _facts_in(folder.joinpath(name))
+    found = _facts_in(folder.joinpath(name))
+    return found if found.model == model else None
 
 
 def every_model() -> Iterator[ModelFacts]:

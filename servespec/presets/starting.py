@@ -39,14 +39,18 @@ class StartingSpec:
 
 
 def starting_spec(model: str, gpu: str, count: int, goal: PresetGoal) -> StartingSpec | None:
-    """The spec for a model on ``count`` devices; None where the goal needs a preset and there is none."""
+    """The spec for a model on ``count`` devices; None where the goal needs a preset and there is none.
+
+    ``model`` is a name on the hub, a folder, or a model as presets name it.
+    """
     fitting = next((one for one in presets() if _fits(one, model, gpu, count) and one.goal is goal), None)
     if fitting is not None:
         return StartingSpec(_of_preset(fitting), fitting.name)
     values = GOAL_VALUES.get(goal)
     if values is None:
         return None
-    written = _cpu_spec(model) if gpu == "cpu" else _gpu_spec(model, gpu, count, goal, values)
+    known = next((one.model_id for one in presets() if one.model == model.lower()), model)
+    written = _cpu_spec(known, goal) if gpu == "cpu" else _gpu_spec(known, gpu, count, goal, values)
     return StartingSpec(written, None)
 
 
@@ -83,9 +87,9 @@ def _gpu_spec(model: str, gpu: str, count: int, goal: PresetGoal, values: GoalVa
     )
 
 
-def _cpu_spec(model: str) -> str:
+def _cpu_spec(model: str, goal: PresetGoal) -> str:
     return (
-        f"{_head(model, 'the CPU', PresetGoal.BALANCED)}"
+        f"{_head(model, 'the CPU', goal)}"
         "hardware: {gpu: cpu}\n"
         "scheduler: {max_num_seqs: 8, max_num_batched_tokens: 2048}\n"
         "memory: {kv_cache_memory_bytes: 1GiB} # of the machine's own memory\n"

@@ -21,8 +21,8 @@ def shipped_findings(config: ModelConfig, place: Place) -> tuple[Diagnostic, ...
     differing = tuple(differences(config.facts.config, config.data))
     if not differing:
         return ()
-    message = f"the config of `{config.id}` has other values than the preset's facts: {', '.join(differing)}"
-    return (R016.at(place, message, "the plan has the model's own; read it before you rely on the preset's comments"),)
+    message = f"the config of `{config.id}` differs from the facts that come with servespec: {', '.join(differing)}"
+    return (R016.at(place, message, "the plan has the model's own; what a preset says of its costs may not hold"),)
 
 
 def _stand_in(config: ModelConfig, place: Place) -> Diagnostic:

@@ -140,6 +140,29 @@ def test_what_init_writes_is_valid_strictly(model: str, gpu: str, goal: PresetGo
     assert made.text.startswith(f"{MODELINE}\n# For ")
 
 
+def test_init_knows_the_short_names_of_presets() -> None:
+    made = starting_spec("qwen3-8b", "b200", 1, PresetGoal.BALANCED)
+
+    assert made is not None
+    assert read_source(made.text.encode(), "spec.yaml").data["model"]["id"] == "Qwen/Qwen3-8B"
+
+
+@pytest.mark.parametrize(
+    ("text", "machine"),
+    [
+        ("h200", ("h200", 1)),
+        ("rtx-pro-6000x2", ("rtx-pro-6000", 2)),
+        ("h200x10", ("h200", 10)),
+        ("h200x0", ("h200x0", 1)),
+        ("h200x123456", ("h200x123456", 1)),
+        ("x2", ("", 2)),
+        ("h200\nx2", ("h200\n", 2)),
+    ],
+)
+def test_a_machine_is_a_device_and_a_count(text: str, machine: tuple[str, int]) -> None:
+    assert machine_of(text) == machine
+
+
 def test_what_init_writes_is_planned() -> None:
     run("init", "--model", "Qwen/Qwen3-8B", "--gpu", "h200x2", "--goal", "balanced")
     document = json.loads(run("plan", "spec.yaml", "--format", "json").stdout)

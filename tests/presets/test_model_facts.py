@@ -101,7 +101,7 @@ def test_a_config_that_is_named_goes_before_all(tmp_path: Path) -> None:
     assert (codes(request), request.target.config["num_hidden_layers"]) == ([], 4)
 
 
-@pytest.mark.parametrize("name", ["..", ".", "../models", "Qwen", "", "source.json"])
+@pytest.mark.parametrize("name", ["..", ".", "../models", "Qwen", "", "source.json", "Qwen--Qwen3-8B"])
 def test_a_name_that_is_no_model_has_no_facts(name: str) -> None:
     assert model_facts(name) is None
 

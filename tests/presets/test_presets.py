@@ -58,6 +58,17 @@ ACCEPTED_WARNINGS = {
 """The only warnings that a preset's plan has, by preset; each is told in the preset's comments."""
 
 
+VALUED = re.compile(r" *(?:- |[\w-]+: )\S.*")
+EVIDENT = re.compile(
+    r"servespec: 1"
+    r"|hardware: \{gpu: [\w-]+(?:, count: \d)?\}"
+    r"|model: \{id: \S+\}"
+    r"|  (?:id|model): \S+"
+    r"| *method: \w+"
+)
+"""Lines that need no reason: a preset's name says its model and its machine."""
+
+
 @pytest.fixture(scope="module")
 def no_model_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
@@ -102,14 +113,12 @@ def test_it_starts_with_the_schema_and_two_paragraphs(name: str) -> None:
 
 @each
 def test_every_value_says_why(name: str) -> None:
-    """On its line or the one above; the name of a preset says its machine, and a drafting method its own name."""
+    """On its line or the one above."""
     _, *lines = without_cost(preset_of(name).text).splitlines()
-    valued = re.compile(r" *(?:- |[\w-]+: )\S.*")
-    evident = re.compile(r"servespec: 1|hardware: \{gpu: [\w-]+(?:, count: \d)?\}| *method: \w+|model: \{id: \S+\}|  (?:id|model): \S+")
     unexplained = [
         line
         for above, line in pairwise(lines)
-        if valued.fullmatch(line) and "#" not in line and "#" not in above and not evident.fullmatch(line)
+        if VALUED.fullmatch(line) and "#" not in line and "#" not in above and not EVIDENT.fullmatch(line)
     ]
 
     assert unexplained == []
