@@ -18,6 +18,7 @@ from doc_pages.diagnostics_page import diagnostics_page
 from doc_pages.facts_page import facts_page
 from doc_pages.measured_page import measured_page
 from doc_pages.memory_page import memory_page
+from doc_pages.presets_page import PRESET_FILES, presets_page
 from doc_pages.readme import readme
 from doc_pages.runners_page import runners_page
 from doc_pages.spec_page import spec_page
@@ -47,6 +48,8 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/schema/bench-1.json": lambda: _json(BENCH_SCHEMA),
     "docs/schema/steps-1.json": lambda: _json(STEP_TIMES_SCHEMA),
     "README.md": lambda: readme(ROOT),
+    "docs/reference/presets.md": presets_page,
+    **PRESET_FILES,
 }
 
 

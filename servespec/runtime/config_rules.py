@@ -36,7 +36,7 @@ R007 = Rule(
 )  # fmt: skip
 R008 = Rule(
     "R008", "spec-unreadable", Severity.ERROR, "the spec cannot be read",
-    "The argument is a file that can be read, or `-` for standard input.",
+    "The argument is a file that can be read, `preset:NAME`, or `-` for standard input.",
 )  # fmt: skip
 R009 = Rule(
     "R009", "hardware-absent", Severity.ERROR, "this machine is not the one that the spec is for",
@@ -62,4 +62,21 @@ R013 = Rule(
     "memory, which they do under the `extension` lowering; and one document of step times.",
 )  # fmt: skip
 
-RULES: tuple[Rule, ...] = (R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013)
+R014 = Rule(
+    "R014", "preset-unknown", Severity.ERROR, "there is no preset of that name",
+    "A preset is named `MODEL__HARDWARE__GOAL`; `servespec presets list` prints those that come with this version.",
+)  # fmt: skip
+R015 = Rule(
+    "R015", "shipped-model-facts", Severity.NOTE, "the model's own config is not at hand",
+    "For the models of the presets the package has the public part of `config.json`, so that a plan needs no network. "
+    "The model's own config is taken as soon as it is in the model cache, and always where the spec names a revision.",
+)  # fmt: skip
+R016 = Rule(
+    "R016", "shipped-model-facts-differ", Severity.WARNING, "the model's own config says something else",
+    "The plan rests on the model's own config. Presets were planned with the facts that come with the package: where "
+    "the two differ, what a preset says of its graphs and memory does not hold for this model.",
+)  # fmt: skip
+
+RULES: tuple[Rule, ...] = (
+    *(R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013, R014, R015, R016),
+)

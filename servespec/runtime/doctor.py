@@ -13,7 +13,7 @@ from servespec.diagnostics import Place, SpecError
 from servespec.runtime.config_rules import R011
 from servespec.runtime.installed_engine import find_installed_engine, matching_facts_version
 from servespec.runtime.machine import version_of
-from servespec.runtime.probe import PresentGpu, is_device, present_gpus
+from servespec.runtime.probe import PresentGpu, present_gpus, table_name
 from servespec.runtime.run_rules import INSTALL_ENGINE
 from servespec.units import Bytes
 
@@ -55,16 +55,12 @@ def _gpus() -> Iterator[Reading]:
     if not gpus:
         yield Reading("gpu", "none that a driver lists")
     for gpu in gpus:
-        name = _table_name(gpu)
+        name = table_name(gpu)
         major, minor = gpu.compute_capability
         mend = "" if name else "servespec doctor --device-file FILE describes it"
         free = "" if gpu.free_mib is None else f", {gpu.free_mib} free"
         said = f"{gpu.name}, {gpu.memory_mib} MiB{free}, {major}.{minor}: {name or 'not in the table'}"
         yield Reading("gpu", said, mend)
-
-
-def _table_name(gpu: PresentGpu) -> str:
-    return next((name for name, device in DEVICES.items() if is_device(gpu, device)), "")
 
 
 def _port() -> Reading:
@@ -90,7 +86,7 @@ def write_device_file(path: Path) -> Device:
 
 def _described(gpu: PresentGpu) -> Device:
     """From torch where it is installed, else from the driver and the table's row of the same GPU."""
-    known = DEVICES.get(_table_name(gpu))
+    known = DEVICES.get(table_name(gpu))
     device = Device(
         name=known.name if known else "-".join(gpu.name.lower().split()),
         device_name=gpu.name,

@@ -21,6 +21,7 @@ from servespec.runtime import config_rules as rules
 from servespec.runtime.checkpoint_files import CheckpointError, read_checkpoint
 from servespec.runtime.measured_files import read_measured
 from servespec.runtime.model_config import ModelConfig, Wanted, load_model_config, names_folder
+from servespec.runtime.shipped_facts import shipped_findings
 from servespec.runtime.spec_file import base_folder, further_findings
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import parse_spec
@@ -63,6 +64,7 @@ def compile_request(source: SpecSource, options: Options) -> CompileRequest:
     draft = _draft(spec, source, options)
     config = {**target.data, **spec.model.hf_overrides}
     files, unreadable = _checkpoint(target, config, source.place_of(("model", "id")))
+    shipped = _shipped_findings(target, draft, source)
     model = model_of(config, engine.facts_version, files)
     return CompileRequest(
         spec=spec,
@@ -77,7 +79,7 @@ def compile_request(source: SpecSource, options: Options) -> CompileRequest:
         allow_code=options.allow_code,
         with_stock=options.with_stock,
         **read_measured(options.measured),
-        found=(*parsed.diagnostics, *findings, *inherited, *unreadable),
+        found=(*parsed.diagnostics, *findings, *inherited, *unreadable, *shipped),
     )
 
 
@@ -217,6 +219,14 @@ def _checkpoint(
     except OSError as error:
         message = f"the weights in `{found.id}` cannot be read: {(error.strerror or 'unreadable').lower()}"
         return None, (rules.R012.at(place, message, "make them readable; until then the config alone counts"),)
+
+
+def _shipped_findings(target: ModelConfig, draft: ModelConfig | None, source: SpecSource) -> tuple[Diagnostic, ...]:
+    """What is to be said of configs that the package has facts of."""
+    findings = shipped_findings(target, source.place_of(("model", "id")))
+    if draft is None:
+        return findings
+    return (*findings, *shipped_findings(draft, source.place_of(("speculative", "model"))))
 
 
 def _draft_model(found: ModelConfig, version: str) -> Model:

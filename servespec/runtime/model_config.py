@@ -1,4 +1,4 @@
-"""Finding a model's ``config.json``: a file that is named, a folder, the model cache, or the hub.
+"""Finding a model's ``config.json``: a file that is named, a folder, the model cache, shipped facts, or the hub.
 
 Nothing of the model is imported or run; the file is JSON and is read as data.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from servespec.diagnostics import Place, SpecError
+from servespec.presets.catalog import ModelFacts, model_facts
 from servespec.runtime.config_rules import R001, R002
 
 _MOST_BYTES = 4 * 1024 * 1024
@@ -26,7 +27,8 @@ _DEFAULT_HUB = "https://huggingface.co"
 class ModelConfig:
     """A model's config with where it came from.
 
-    ``commit`` is None for a folder or a named file, ``folder`` where the config alone is at hand.
+    ``commit`` is None for a folder or a named file, ``folder`` where the config alone is at hand.  ``facts`` are the
+    shipped facts of the model, and ``is_shipped`` says that ``data`` is those.
     """
 
     id: str
@@ -35,6 +37,8 @@ class ModelConfig:
     sha256: str
     data: Mapping[str, Any]
     folder: Path | None = None
+    facts: ModelFacts | None = None
+    is_shipped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +67,15 @@ def load_model_config(wanted: Wanted) -> ModelConfig:
         return replace(found, folder=folder)
     if _is_path(wanted.id):
         raise SpecError([_not_found(wanted, f"there is no folder `{wanted.id}`")])
+    # A revision is another model until it is looked at.
+    facts = model_facts(wanted.id) if wanted.revision is None else None
     cached = _in_cache(wanted)
     if cached is not None:
         found = _from_file(wanted, cached, "the model cache", commit=cached.parent.name)
-        return replace(found, folder=cached.parent)
+        return replace(found, folder=cached.parent, facts=facts)
+    if facts is not None:
+        shipped = _model_config(wanted, facts.raw, "the facts that come with servespec", commit=None)
+        return replace(shipped, facts=facts, is_shipped=True)
     return _from_hub(wanted)
 
 

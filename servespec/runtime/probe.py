@@ -4,7 +4,7 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 
-from servespec.compiler.facts.devices import Device, is_cpu
+from servespec.compiler.facts.devices import DEVICES, Device, is_cpu
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.config_rules import R009
 
@@ -82,3 +82,16 @@ def is_device(gpu: PresentGpu, device: Device) -> bool:
     """The same capability, and memory within a tenth: names differ between drivers and form factors."""
     planned_mib = device.total_memory_bytes / (1 << 20)
     return gpu.compute_capability == device.compute_capability and abs(gpu.memory_mib - planned_mib) <= planned_mib / 10
+
+
+def table_name(gpu: PresentGpu) -> str:
+    """The device table's name of a GPU; '' where it has none."""
+    return next((name for name, device in DEVICES.items() if is_device(gpu, device)), "")
+
+
+def this_machine() -> str:
+    """The machine's GPUs as a preset's name says them, such as `h200x8`; '' where the table has no such GPU."""
+    names = [table_name(gpu) for gpu in present_gpus()]
+    name = names[0] if names else ""
+    count = names.count(name)
+    return f"{name}x{count}" if name and count > 1 else name

@@ -6,7 +6,9 @@ from pathlib import Path
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.compiler.spec_checks import spec_findings
 from servespec.diagnostics import Diagnostic, Place, SpecError
-from servespec.runtime.config_rules import R008
+from servespec.presets.catalog import PRESET_PREFIX, preset_bytes, preset_names
+from servespec.runtime.config_rules import R008, R014
+from servespec.schema.nearest import nearest
 from servespec.schema.overrides import with_overrides
 from servespec.schema.parse import parse_spec
 from servespec.schema.source import SpecSource, read_source
@@ -14,17 +16,36 @@ from servespec.schema.spec import ServingSpec
 
 
 def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
-    """The spec that an argument names: a file, or `-` for standard input, with overrides laid over it."""
+    """The spec that an argument names, with overrides laid over it.
+
+    A file, `-` for standard input, or `preset:NAME`.  Raises SpecError where it cannot be read or is not YAML.
+    """
     if argument == "-":
         return with_overrides(read_source(sys.stdin.buffer.read(), "<stdin>"), settings)
-    path = Path(argument)
+    return with_overrides(read_source(spec_bytes(argument), argument), settings)
+
+
+def spec_bytes(argument: str) -> bytes:
+    """The bytes of a spec that is a file or a preset; SpecError where there is none."""
+    if argument.startswith(PRESET_PREFIX):
+        return _preset(argument)
     try:
-        raw = path.read_bytes()
+        return Path(argument).read_bytes()
     except OSError as error:
-        place = Place(argument)
         message = f"cannot read `{argument}`: {(error.strerror or 'unreadable').lower()}"
-        raise SpecError([R008.at(place, message, "name a spec file, or `-` for standard input")]) from None
-    return with_overrides(read_source(raw, argument), settings)
+        help_text = "name a spec file, `preset:NAME`, or `-` for standard input"
+        raise SpecError([R008.at(Place(argument), message, help_text)]) from None
+
+
+def _preset(argument: str) -> bytes:
+    name = argument.removeprefix(PRESET_PREFIX)
+    found = preset_bytes(name)
+    if found is not None:
+        return found
+    near = nearest(name, preset_names())
+    suggestion = f"did you mean `{PRESET_PREFIX}{near[0]}`? " if near else ""
+    help_text = f"{suggestion}`servespec presets list` names them"
+    raise SpecError([R014.at(Place(argument), f"there is no preset `{name}`", help_text)])
 
 
 def spec_diagnostics(source: SpecSource, *, allow_code: bool) -> tuple[Diagnostic, ...]:

@@ -18,8 +18,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "diagnostics": {"units"},
     "schema": FOUNDATION,
     "compiler": FOUNDATION | {"schema"},
-    "runtime": FOUNDATION | {"schema", "compiler"},
-    "presets": FOUNDATION | {"schema", "compiler"},
+    "presets": FOUNDATION | {"schema"},
+    "runtime": FOUNDATION | {"schema", "compiler", "presets"},
     # Rendering says what the runtime saw; the runtime never renders.
     "render": FOUNDATION | {"schema", "compiler", "runtime"},
     "cli": FOUNDATION | {"schema", "compiler", "runtime", "presets", "render"},

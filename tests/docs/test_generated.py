@@ -8,7 +8,6 @@ from pathlib import Path
 
 import gen_docs
 import pytest
-import typer
 from doc_pages.commands_page import EXIT_CODES, commands, parameters
 from doc_pages.diagnostics_page import exit_code
 from doc_pages.facts_page import all_facts
@@ -22,6 +21,7 @@ from servespec.compiler.facts.list_readers import ListReader
 from servespec.provenance import Sourced
 from servespec.render.rules import every_rule
 from servespec.runtime import run_rules
+from tests.command_tree import commands_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -87,10 +87,9 @@ def test_every_exit_code_of_the_code_is_documented() -> None:
 
 
 def test_commands_and_options_are_those_of_the_program() -> None:
-    program = typer.main.get_command(cli.app)
     real = {
         name: {one for parameter in command.params for one in (*parameter.opts, *parameter.secondary_opts)}
-        for name, command in program.commands.items()  # type: ignore[attr-defined]
+        for name, command in commands_of()
     }
     documented = {name: parameters(function) for name, function in commands()}
 

@@ -10,6 +10,7 @@ from enum import Enum
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
+import typer
 from typer.models import ArgumentInfo, OptionInfo
 
 from doc_pages.markdown import code, page, sentences, table
@@ -53,7 +54,8 @@ def commands_page() -> str:
         sentences(
             "Data goes to standard output, everything else to standard error. "
             "Colour is used on a terminal only, and never where `NO_COLOR` is set. "
-            "`SPEC` is a file, or `-` for standard input."
+            "`SPEC` is a file, `preset:NAME`, or `-` for standard input. "
+            "`servespec --install-completion` lets bash, zsh and fish complete presets and spec files."
         ),
         *(_command(name, function) for name, function in commands()),
         _exit_codes(),
@@ -61,8 +63,16 @@ def commands_page() -> str:
 
 
 def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
-    """(name, function) of every command, in the order of the help."""
-    for info in app.registered_commands:
+    """(words, function) of every command, groups last, in the order of the help."""
+    yield from _commands_of(app)
+    for group in app.registered_groups:
+        assert group.typer_instance is not None
+        for name, function in _commands_of(group.typer_instance):
+            yield f"{group.typer_instance.info.name} {name}", function
+
+
+def _commands_of(group: typer.Typer) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for info in group.registered_commands:
         assert info.callback is not None
         yield info.name or info.callback.__name__, info.callback
 

@@ -9,12 +9,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from servespec.compiler.engine import engine_of_facts
+from servespec.compiler.engine import CPU_DISTRIBUTION, engine_of_facts
 from servespec.compiler.facts.devices import DEVICES
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.compiler.model import Model, model_of
 from servespec.compiler.pipeline import CompileRequest, compile_spec
 from servespec.compiler.plan import Plan
+from servespec.presets.catalog import Preset, model_facts, without_cost
+from servespec.runtime.gather import CPU_ENGINE_VERSION
 from servespec.schema.parse import parse_spec
 from servespec.schema.source import SpecSource, read_source
 from servespec.schema.spec import ServingSpec
@@ -37,6 +39,20 @@ def plan_of_file(path: Path) -> Plan:
     return _plan(source, spec, _config(path, spec.model.id), draft_config, with_stock=True)
 
 
+def plan_of_preset(preset: Preset) -> Plan:
+    """The plan of a preset, from the facts that come with it, for the newest engine that serves it."""
+    source = read_source(without_cost(preset.text).encode(), preset.name)
+    spec = _parsed(source)
+    draft = spec.speculative.model if spec.speculative else None
+    return _plan(source, spec, _shipped(spec.model.id), _shipped(draft) if draft else None, with_stock=False)
+
+
+def _shipped(model: str) -> Config:
+    facts = model_facts(model)
+    assert facts is not None, model
+    return facts.config
+
+
 def _config(spec: Path, folder: str) -> Config:
     data: dict[str, Any] = json.loads((spec.parent / folder / "config.json").read_bytes())
     return data
@@ -49,13 +65,14 @@ def _parsed(source: SpecSource) -> ServingSpec:
 
 
 def _plan(source: SpecSource, spec: ServingSpec, target: Config, draft: Config | None, *, with_stock: bool) -> Plan:
-    version = spec.engine.version or versions()[-1]
+    on_cpu = spec.hardware.gpu == "cpu"
+    version = spec.engine.version or (CPU_ENGINE_VERSION if on_cpu else versions()[-1])
     model = model_of(target, version)
     return compile_spec(
         CompileRequest(
             spec=spec,
             source=source,
-            engine=engine_of_facts(version),
+            engine=engine_of_facts(version, CPU_DISTRIBUTION) if on_cpu else engine_of_facts(version),
             table=table(version),
             device=DEVICES[str(spec.hardware.gpu)],
             target=model,

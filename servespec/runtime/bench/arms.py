@@ -9,6 +9,7 @@ from servespec.compiler.lower import Lowering
 from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Place, SpecError
+from servespec.presets.catalog import PRESET_PREFIX
 from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.spec_file import base_folder, read_spec
@@ -60,7 +61,7 @@ def arm_of(name: str, label: str, spec: str, options: Options, further: tuple[st
 
     ``further`` settings hold for every arm.  Raises SpecError where its spec is refused.
     """
-    if name not in NAMED_ARMS and not Path(name).is_file():
+    if name not in NAMED_ARMS and not (name.startswith(PRESET_PREFIX) or Path(name).is_file()):
         message = f"there is no arm `{name}`"
         raise SpecError(
             [DESIGN_REFUSED.at(Place("--arms"), message, f"name one of {', '.join(NAMED_ARMS)}, or a spec")]
