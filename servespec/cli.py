@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from servespec.diagnostics import Diagnostic, SpecError
     from servespec.runtime.gather import Options
     from servespec.runtime.measured_launch import MeasuredLaunch
+    from servespec.runtime.migrating import Migrated
 
 app = typer.Typer(
     name="servespec",
@@ -243,6 +244,54 @@ def _write(text: str, output: Path | None) -> None:
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
+
+
+@app.command()
+def migrate(
+    spec: Spec,
+    write: Annotated[bool, typer.Option("--write", help="Change the file in place.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if there is something to.")] = False,
+    allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
+    model_config: ConfigFile = None,
+    draft_config: DraftFile = None,
+) -> None:
+    """Move a spec from the legacy capture fields to the new ones, and say which graphs that changes."""
+    from servespec.runtime.migrating import RefusedAfterError, legacy_findings, migrated, write_spec
+    from servespec.runtime.spec_file import read_spec
+
+    if write and (check or spec == "-"):
+        raise typer.BadParameter("it changes a file, so it takes one, and no `--check`", param_hint="--write")
+    options = _options(None, allow_code, allow_unverified_engine, model_config, draft_config)
+    with _reporting(spec):
+        source = read_spec(spec)
+    with _reporting(source.name, source.text):
+        legacy = legacy_findings(source, allow_code=allow_code)
+    if not legacy:
+        _write("" if write or check else source.text, None)
+        typer.echo(f"{source.name}: nothing to migrate", err=True)
+        return
+    if check:
+        _print_findings(list(legacy), {source.name: source.text}, FindingsFormat.text, to_stdout=False)
+        raise typer.Exit(EXIT_REFUSED)
+    with _reporting(source.name, source.text):
+        try:
+            done = migrated(source, options)
+        except RefusedAfterError as error:
+            typer.echo(f"{source.name}: the spec can stay as it is; migrated, it would be refused", err=True)
+            with _reporting(source.name, error.text):
+                raise
+        if write:
+            write_spec(Path(spec), done.migration.text)
+    _tell_migration(source.name, done)
+    _write("" if write else done.migration.text, None)
+
+
+def _tell_migration(name: str, done: "Migrated") -> None:
+    """What became of the fields, and what of the graphs."""
+    from servespec.render.migration_text import migration_text
+
+    typer.echo(migration_text(name, done.migration.changes, done.before.to_json(), done.after.to_json()), err=True)
 
 
 @app.command()
@@ -516,7 +565,7 @@ def _compiled(spec: str, options: "Options") -> "Plan":
 
     with _reporting(spec):
         source = read_spec(spec, options.settings)
-    with _reporting(spec, source.text):
+    with _reporting(source.name, source.text):
         made = compile_spec(compile_request(source, options))
     _print_findings(list(made.diagnostics), {source.name: source.text}, FindingsFormat.text, to_stdout=False)
     return made

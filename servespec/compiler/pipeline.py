@@ -43,7 +43,8 @@ from servespec.compiler.resolve.request import ResolveRequest
 from servespec.compiler.resolve.resolution import Resolution, resolve
 from servespec.compiler.spec_checks import spec_findings
 from servespec.diagnostics import Diagnostic, Severity, SpecError, has_errors, in_file_order
-from servespec.schema.capture_rules import LEGACY_FIELDS, NEW_FIELDS, capture_findings
+from servespec.schema.capture_fields import LEGACY_FIELDS, NEW_FIELDS
+from servespec.schema.capture_rules import capture_findings
 from servespec.units import Tokens
 
 

@@ -40,6 +40,7 @@ COMMANDS: dict[str, set[str]] = {
         "--measured",
     }
     | COMPILING,
+    "migrate": {"--write", "--check"} | COMPILING - {"--set"},
     "serve": {"--dry-run", "--no-dry-run", "--format", "--ask", "--record", "--on-drift", "--measured"} | COMPILING,
     "bench": {
         *("--arms", "--concurrency", "--input-tokens", "--output-tokens", "--prompts", "--rounds", "--seed"),
@@ -92,7 +93,7 @@ def test_0_for_what_is_done() -> None:
     assert [run("validate", str(GOOD)).exit_code, run("plan", str(GOOD)).exit_code] == [0, 0]
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify", "steps"])
+@pytest.mark.parametrize("command", ["validate", "plan", "migrate", "serve", "verify", "steps"])
 def test_1_for_a_spec_that_is_refused(command: str) -> None:
     done = run(command, str(REFUSED))
 
@@ -100,7 +101,7 @@ def test_1_for_a_spec_that_is_refused(command: str) -> None:
     assert "error[S201]" in (done.stdout if command == "validate" else done.stderr)
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify", "steps"])
+@pytest.mark.parametrize("command", ["validate", "plan", "migrate", "serve", "verify", "steps"])
 def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
     done = run(command, str(tmp_path / "spec.yaml"))
 
@@ -115,7 +116,8 @@ def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
      ("schema", "nonsense"), ("plan", str(GOOD), "--format", "toml"), ("plan", str(GOOD), "--against", "nonsense"),
      ("plan", "--", "vllm", "serve", "org/model"), ("plan", "--emit", "shell", "--", "vllm", "serve", "org/model"),
      ("plan", str(GOOD), "--emit", "argv", "--details"), ("plan", str(GOOD), "--emit", "argv", "--format", "json"),
-     ("plan", str(GOOD), "--emit", "argv", "--against", "stock")],
+     ("plan", str(GOOD), "--emit", "argv", "--against", "stock"), ("migrate", "-", "--write"),
+     ("migrate", str(GOOD), "--write", "--check")],
 )  # fmt: skip
 def test_2_for_usage(words: tuple[str, ...]) -> None:
     done = run(*words)

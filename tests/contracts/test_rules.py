@@ -23,6 +23,7 @@ FIRED_ELSEWHERE = {
         ),
         "tests/unit/test_source.py",
     ),
+    "S225": "tests/unit/test_migration.py",
     "R008": "tests/contracts/test_cli.py",
     "R009": "tests/contracts/test_cli.py",
     "R010": "tests/contracts/test_cli.py",
