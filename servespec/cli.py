@@ -16,6 +16,7 @@ import typer
 from servespec import __version__
 
 if TYPE_CHECKING:
+    from servespec.compiler.command_line.server_command import ServerCommand
     from servespec.compiler.plan import Plan
     from servespec.diagnostics import Diagnostic, SpecError
     from servespec.runtime.gather import Options
@@ -244,6 +245,50 @@ def _write(text: str, output: Path | None) -> None:
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
+
+
+@app.command("import")
+def import_command(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE | -- vllm serve ...",
+            help="A script, Markdown, a vLLM recipe, the YAML of --config, -, or a server's command line.",
+        ),
+    ],
+    gpu: Annotated[str, typer.Option(help="The GPU that it runs on, such as h200.")],
+    count: Annotated[int | None, typer.Option(min=1, help="How many GPUs; what the layout needs if not said.")] = None,
+    number: Annotated[
+        int | None, typer.Option("--command", metavar="N", min=1, help="Which command of a file that holds several.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
+    settings: Settings = None,
+) -> None:
+    """Turn a server's command line, or a file that holds one, into a spec that launches the same."""
+    from servespec.diagnostics import has_errors
+    from servespec.runtime.importing import IMPORTED, commands_of, imported
+
+    with _reporting(command[0]):
+        chosen = _chosen(commands_of(command), number)
+        done = imported(chosen, gpu, count, tuple(settings or ()))
+    # The line of a secret would show it.
+    texts = {} if done.holds_secret else {command[0]: _text_of(command[0])}
+    _print_findings(list(done.leftovers), texts, FindingsFormat.text, to_stdout=False)
+    _print_findings(list(done.findings), {IMPORTED: done.text}, FindingsFormat.text, to_stdout=False)
+    _write(done.text, output)
+    if has_errors((*done.leftovers, *done.findings)):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _chosen(commands: "tuple[ServerCommand, ...]", number: int | None) -> "ServerCommand":
+    """The one command, or the one that a number names; never silently the first of several."""
+    if number is None and len(commands) == 1:
+        return commands[0]
+    if number is not None and number <= len(commands):
+        return commands[number - 1]
+    listed = "\n".join(f"  {at}  {command.title}" for at, command in enumerate(commands, 1))
+    message = f"the file holds {len(commands)} commands; name one with `--command N`:\n{listed}"
+    raise typer.BadParameter(message, param_hint="--command")
 
 
 @app.command()

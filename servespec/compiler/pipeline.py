@@ -293,8 +293,10 @@ def _launch(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering
 
 
 def _pinned_backend(resolution: Resolution) -> str | None:
+    """What the plan assumed; where it assumed nothing, what the spec asks for is still the engine's to judge."""
     if is_cpu(resolution.device) or not resolution.candidates:
-        return None
+        written = resolution.request.spec.attention.backend
+        return None if written == "auto" else written
     return resolution.candidates[0].backend
 
 

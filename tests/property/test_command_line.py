@@ -156,6 +156,7 @@ def lowered(data: Mapping[str, Any]) -> tuple[str, ...]:
         capture_fields={},
         hand_off=None,
         remedies=(),
+        kv_cache_memory_bytes=spec.memory.kv_cache_memory_bytes,
     )
     token_list = None if sizes is None else tuple(map(Tokens, sizes))
     return lower(launch, Lowering.LEGACY, token_list).argv
