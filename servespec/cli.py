@@ -32,7 +32,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-EXIT_REFUSED, EXIT_USAGE, EXIT_DOES_NOT_FIT, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_OUR_FAULT = 1, 2, 3, 4, 5, 70
+EXIT_REFUSED, EXIT_USAGE, EXIT_DOES_NOT_FIT, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_DIFFERS = 1, 2, 3, 4, 5, 6
+EXIT_OUR_FAULT = 70
+STOCK = "stock"
 LAUNCH_FAILED_CODES = frozenset({"L030", "L031"})
 UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "R118", "L027", "L032"})
 DOES_NOT_FIT_CODES = frozenset({"P126", "P129"})
@@ -68,6 +70,7 @@ class SchemaName(StrEnum):
     verification = "verification"
     bench = "bench"
     steps = "steps"
+    comparison = "comparison"
 
 
 Spec = Annotated[str, typer.Argument(metavar="SPEC", help="A spec file, or - for standard input.")]
@@ -100,37 +103,50 @@ def _root(
 
 @app.command()
 def validate(
-    paths: Annotated[list[str], typer.Argument(metavar="SPEC...", help="Spec files, or - for standard input.")],
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="Specs, plans, records and other files of servespec's, or -."),
+    ],
     format: Annotated[FindingsFormat, typer.Option(help="How findings are printed.")] = FindingsFormat.text,  # noqa: A002
     strict: Annotated[bool, typer.Option(help="Fail on warnings too.")] = False,
     allow_code: AllowCode = False,
     settings: Settings = None,
 ) -> None:
-    """Check specs: what needs no model facts, no network and no machine."""
+    """Check files, each by its kind: what needs no model facts, no network and no machine."""
     from servespec.diagnostics import Severity
 
-    found, texts = [], {}
+    found, texts, kinds = [], {}, []
     for path in paths:
-        findings, text = _validated(path, tuple(settings or ()), allow_code)
+        kind, findings, text = _validated(path, tuple(settings or ()), allow_code)
         found += findings
-        texts[path] = text
+        texts["<stdin>" if path == "-" else path] = text
+        kinds.append(kind)
     _print_findings(found, texts, format, to_stdout=True)
     limit = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
     if any(finding.severity in limit for finding in found):
         raise typer.Exit(EXIT_REFUSED)
     if format is FindingsFormat.text:
-        typer.echo(f"{len(paths)} {'spec is' if len(paths) == 1 else 'specs are'} valid", err=True)
+        typer.echo(_valid_text(kinds), err=True)
 
 
-def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[list["Diagnostic"], str]:
+def _valid_text(kinds: list[str]) -> str:
+    counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    words = [f"{count} {kind if count == 1 or kind.endswith('s') else f'{kind}s'}" for kind, count in counts.items()]
+    return f"{', '.join(words)}: {'it is' if len(kinds) == 1 else 'all are'} valid"
+
+
+def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[str, list["Diagnostic"], str]:
+    """What a file is, and what is wrong with it."""
     from servespec.diagnostics import SpecError, in_file_order
-    from servespec.runtime.spec_file import read_spec, spec_diagnostics
+    from servespec.runtime.documents import Kind, document_findings, document_of
 
     try:
-        source = read_spec(path, settings)
+        document = document_of(path, settings)
+        findings = document_findings(document, allow_code=allow_code)
     except SpecError as error:
-        return list(error.diagnostics), _text_of(path)
-    return list(in_file_order(spec_diagnostics(source, allow_code=allow_code))), source.text
+        return str(Kind.SPEC), list(error.diagnostics), _text_of(path)
+    text = "" if document.source is None else document.source.text
+    return str(document.kind), list(in_file_order(findings)), text
 
 
 def _text_of(path: str) -> str:
@@ -149,7 +165,13 @@ def plan(
         typer.Argument(metavar="SPEC | -- vllm serve ...", help="A spec file, -, or a server's command line."),
     ],
     format: Annotated[PlanFormat, typer.Option(help="How the plan is printed.")] = PlanFormat.text,  # noqa: A002
-    against: Annotated[str | None, typer.Option(metavar="stock", help="Show the stock engine beside it.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="stock|legacy|FILE",
+            help="Show the stock engine beside it, or compare with the legacy list, a spec, a plan or a record.",
+        ),
+    ] = None,
     details: Annotated[bool, typer.Option(help="Also sizes, resolved values and the launch line.")] = False,
     emit: Annotated[Emit | None, typer.Option(help="Print the launch in this form, and not the plan.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
@@ -164,20 +186,43 @@ def plan(
 ) -> None:
     """Show what will be captured and which batch runs from which graph, before anything is launched."""
 
-    if against not in (None, "stock"):
-        raise typer.BadParameter("it takes `stock`", param_hint="--against")
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
-    options = replace(options, with_stock=against is not None, measured=measured)
+    options = replace(options, with_stock=against == STOCK, measured=measured)
     if emit is not None:
         _refuse_beside_emit(spec, format, against, details)
         _write(_emitted(spec[0], options, emit), output)
         return
     if len(spec) == 1:
-        document, mended = _compiled(spec[0], options).to_json(), ""
+        made, mended = _compiled(spec[0], options), ""
     else:
-        document, mended = _command_planned(spec, gpu, count, options)
-    text = _plan_output(document, format, details)
+        made, mended = _command_planned(spec, gpu, count, options)
+    if against is not None and against != STOCK:
+        raise typer.Exit(_compared(made, against, options, format, details, output))
+    text = _plan_output(made.to_json(), format, details)
     _write(text + mended if format is PlanFormat.text else text, output)
+
+
+def _compared(
+    made: "Plan",
+    against: str,
+    options: "Options",
+    format: PlanFormat,  # noqa: A002
+    details: bool,
+    output: Path | None,
+) -> int:
+    """The exit code of a comparison, once it is written."""
+    from servespec.compiler.comparison import compared
+    from servespec.compiler.json_text import json_text
+    from servespec.render.comparison_text import comparison_text
+    from servespec.runtime.comparing import plan_against
+
+    name = made.resolution.request.source.name
+    with _reporting(against):
+        other = plan_against(against, made, options)
+    comparison = compared(other, made.to_json(), (against, name))
+    text = json_text(comparison) if format is PlanFormat.json else comparison_text(comparison, details=details)
+    _write(text, output)
+    return 0 if comparison["same"] else EXIT_DIFFERS
 
 
 def _refuse_beside_emit(
@@ -219,7 +264,7 @@ def _emitted(spec: str, options: "Options", emit: Emit) -> str:
                 return dockerfile(official_image(made), __version__)
 
 
-def _command_planned(words: list[str], gpu: str | None, count: int, options: "Options") -> tuple[dict[str, Any], str]:
+def _command_planned(words: list[str], gpu: str | None, count: int, options: "Options") -> tuple["Plan", str]:
     """The plan of a server's command line, and the spec that would mend it."""
     from servespec.runtime.command_file import mended_spec, plan_of_command
 
@@ -228,7 +273,7 @@ def _command_planned(words: list[str], gpu: str | None, count: int, options: "Op
     with _reporting("command line", ""):
         made, command = plan_of_command(words, gpu, count, options)
     _print_findings([*command.leftovers, *made.diagnostics], {}, FindingsFormat.text, to_stdout=False)
-    return made.to_json(), f"\na spec that mends it:\n\n{mended_spec(made, command)}"
+    return made, f"\na spec that mends it:\n\n{mended_spec(made, command)}"
 
 
 def _plan_output(document: dict[str, Any], format: PlanFormat, details: bool) -> str:  # noqa: A002
@@ -533,6 +578,7 @@ def bench(
 @app.command()
 def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) -> None:
     """Print a published JSON Schema (draft 2020-12)."""
+    from servespec.compiler.comparison_schema import COMPARISON_SCHEMA
     from servespec.compiler.plan import PLAN_SCHEMA
     from servespec.compiler.record_schema import RECORD_SCHEMA
     from servespec.compiler.spec_schema import spec_schema
@@ -546,6 +592,7 @@ def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) ->
         SchemaName.verification: VERIFICATION_SCHEMA,
         SchemaName.bench: BENCH_SCHEMA,
         SchemaName.steps: STEP_TIMES_SCHEMA,
+        SchemaName.comparison: COMPARISON_SCHEMA,
     }
     typer.echo(json.dumps(documents.get(name) or spec_schema(), indent=1, ensure_ascii=False))
 

@@ -114,7 +114,7 @@ def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [("plan",), ("plan", str(GOOD), "--nonsense"), ("nonsense",), ("explain", "no-such-name"),
-     ("schema", "nonsense"), ("plan", str(GOOD), "--format", "toml"), ("plan", str(GOOD), "--against", "nonsense"),
+     ("schema", "nonsense"), ("plan", str(GOOD), "--format", "toml"),
      ("plan", "--", "vllm", "serve", "org/model"), ("plan", "--emit", "shell", "--", "vllm", "serve", "org/model"),
      ("plan", str(GOOD), "--emit", "argv", "--details"), ("plan", str(GOOD), "--emit", "argv", "--format", "json"),
      ("plan", str(GOOD), "--emit", "argv", "--against", "stock"), ("migrate", "-", "--write"),

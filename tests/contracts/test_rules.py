@@ -30,6 +30,8 @@ FIRED_ELSEWHERE = {
     "R011": "tests/contracts/test_cli.py",
     "R012": "tests/runtime/test_checkpoint_files.py",
     "R013": "tests/unit/test_measurement.py",
+    "R014": "tests/runtime/test_documents.py",
+    "R015": "tests/runtime/test_comparing.py",
     "R118": "tests/emit/test_launch_compose.py",
     "P136": "tests/unit/test_measurement.py",
     "P137": "tests/unit/test_measurement.py",
