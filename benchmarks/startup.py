@@ -1,6 +1,6 @@
 """How long the command line takes, as ratios to importing its libraries, and how fast plans are made in one process.
 
-usage: python benchmarks/startup.py --out FILE [--runs N] [--spec SPEC]
+usage: python benchmarks/startup.py --out FILE [--runs N] [--spec SPEC] [--only NAME]
 
 Each command is a cold process, run in turn with the base so that a machine whose speed drifts does not tilt the
 ratio; ratios are taken pair by pair, of CPU seconds (user and system) and of wall seconds.  Where vLLM is installed,
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,14 @@ def plans_in_one_process(spec: str, count: int) -> dict[str, float]:
     return {"plans": count, "seconds": round(time.perf_counter() - began, 3), "token_counts": graphs}
 
 
+def many_files(count: int) -> tuple[str, ...]:
+    """``count`` specs and plans in turn, of the golden cases that are accepted."""
+    plans = sorted(Path("tests/golden/cases").glob("*/plan.json"))
+    pairs = [str(path) for plan in plans for path in (plan.with_name("spec.yaml"), plan)]
+    assert pairs, "run from the repository's root"
+    return tuple(islice(cycle(pairs), count))
+
+
 def main() -> None:
     arguments = _arguments()
     spec, runs = arguments.spec, arguments.runs
@@ -96,12 +105,15 @@ def main() -> None:
         "plan": lambda: against(BASE, ("-m", "servespec", "plan", spec), runs),
         "validate, to pydantic in use": lambda: against(BASE_IN_USE, ("-m", "servespec", "validate", spec), runs),
         "plan, to pydantic in use": lambda: against(BASE_IN_USE, ("-m", "servespec", "plan", spec), runs),
+        "validate, 200 files": lambda: against(BASE, ("-m", "servespec", "validate", *many_files(200)), runs),
         "1000 plans": lambda: plans_in_one_process(spec, 1000),
     }
     if importlib.util.find_spec("vllm") and arguments.model is not None:
         commands["the engine's own config"] = lambda: against(BASE, (*ENGINE, str(arguments.model)), 3)
     figures = {}
     for name, run in commands.items():
+        if arguments.only not in (None, name):
+            continue
         figures[name] = run()
         print(f"{name}: {figures[name]}")
     arguments.out.write_text(json.dumps(_document(figures), indent=1) + "\n", encoding="utf-8")
@@ -112,6 +124,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--runs", type=int, default=9)
     parser.add_argument("--spec", default="examples/qwen3-30b-a3b-h200.yaml")
+    parser.add_argument("--only", metavar="NAME", help="one figure alone, such as 'validate, 200 files'")
     parser.add_argument("--model", type=Path, help="a model folder for the engine's own resolution")
     return parser.parse_args()
 

@@ -16,11 +16,13 @@ import typer
 from servespec import __version__
 
 if TYPE_CHECKING:
+    from servespec.compiler.command_line.server_command import ServerCommand
     from servespec.compiler.plan import Plan
     from servespec.diagnostics import Diagnostic, SpecError
     from servespec.presets.catalog import PresetGoal
     from servespec.runtime.gather import Options
     from servespec.runtime.measured_launch import MeasuredLaunch
+    from servespec.runtime.migrating import Migrated
 
 app = typer.Typer(
     name="servespec",
@@ -31,7 +33,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-EXIT_REFUSED, EXIT_USAGE, EXIT_DOES_NOT_FIT, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_OUR_FAULT = 1, 2, 3, 4, 5, 70
+EXIT_REFUSED, EXIT_USAGE, EXIT_DOES_NOT_FIT, EXIT_UNSUPPORTED, EXIT_LAUNCH_FAILED, EXIT_DIFFERS = 1, 2, 3, 4, 5, 6
+EXIT_OUR_FAULT = 70
+STOCK = "stock"
 LAUNCH_FAILED_CODES = frozenset({"L030", "L031"})
 UNSUPPORTED_CODES = frozenset({"R004", "R005", "R009", "R010", "R011", "R116", "R118", "L027", "L032"})
 DOES_NOT_FIT_CODES = frozenset({"P126", "P129"})
@@ -74,6 +78,7 @@ class SchemaName(StrEnum):
     verification = "verification"
     bench = "bench"
     steps = "steps"
+    comparison = "comparison"
 
 
 def _complete_spec(incomplete: str) -> list[str]:
@@ -121,7 +126,9 @@ def validate(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="SPEC...", help="Spec files, preset:NAME, or - for standard input.", autocompletion=_complete_spec
+            metavar="FILE...",
+            help="Specs, plans, records and other files of servespec's, preset:NAME, or -.",
+            autocompletion=_complete_spec,
         ),
     ],
     format: Annotated[FindingsFormat, typer.Option(help="How findings are printed.")] = FindingsFormat.text,  # noqa: A002
@@ -129,31 +136,41 @@ def validate(
     allow_code: AllowCode = False,
     settings: Settings = None,
 ) -> None:
-    """Check specs: what needs no model facts, no network and no machine."""
+    """Check files, each by its kind: what needs no model facts, no network and no machine."""
     from servespec.diagnostics import Severity
 
-    found, texts = [], {}
+    found, texts, kinds = [], {}, []
     for path in paths:
-        findings, text = _validated(path, tuple(settings or ()), allow_code)
+        kind, findings, text = _validated(path, tuple(settings or ()), allow_code)
         found += findings
-        texts[path] = text
+        texts["<stdin>" if path == "-" else path] = text
+        kinds.append(kind)
     _print_findings(found, texts, format, to_stdout=True)
     limit = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
     if any(finding.severity in limit for finding in found):
         raise typer.Exit(EXIT_REFUSED)
     if format is FindingsFormat.text:
-        typer.echo(f"{len(paths)} {'spec is' if len(paths) == 1 else 'specs are'} valid", err=True)
+        typer.echo(_valid_text(kinds), err=True)
 
 
-def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[list["Diagnostic"], str]:
+def _valid_text(kinds: list[str]) -> str:
+    counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+    words = [f"{count} {kind if count == 1 or kind.endswith('s') else f'{kind}s'}" for kind, count in counts.items()]
+    return f"{', '.join(words)}: {'it is' if len(kinds) == 1 else 'all are'} valid"
+
+
+def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[str, list["Diagnostic"], str]:
+    """What a file is, and what is wrong with it."""
     from servespec.diagnostics import SpecError, in_file_order
-    from servespec.runtime.spec_file import read_spec, spec_diagnostics
+    from servespec.runtime.documents import Kind, document_findings, document_of
 
     try:
-        source = read_spec(path, settings)
+        document = document_of(path, settings)
+        findings = document_findings(document, allow_code=allow_code)
     except SpecError as error:
-        return list(error.diagnostics), _text_of(path)
-    return list(in_file_order(spec_diagnostics(source, allow_code=allow_code))), source.text
+        return str(Kind.SPEC), list(error.diagnostics), _text_of(path)
+    text = "" if document.source is None else document.source.text
+    return str(document.kind), list(in_file_order(findings)), text
 
 
 def _text_of(path: str) -> str:
@@ -181,7 +198,13 @@ def plan(
         PlanForm,
         typer.Option(help="How the plan is printed; html needs `servespec[page]` and is always against stock."),
     ] = PlanForm.text,
-    against: Annotated[str | None, typer.Option(metavar="stock", help="Show the stock engine beside it.")] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="stock|legacy|FILE",
+            help="Show the stock engine beside it, or compare with the legacy list, a spec, a plan or a record.",
+        ),
+    ] = None,
     details: Annotated[bool, typer.Option(help="Also sizes, resolved values and the launch line.")] = False,
     emit: Annotated[Emit | None, typer.Option(help="Print the launch in this form, and not the plan.")] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
@@ -196,22 +219,47 @@ def plan(
 ) -> None:
     """Show what will be captured and which batch runs from which graph, before anything is launched."""
 
-    if against not in (None, "stock"):
-        raise typer.BadParameter("it takes `stock`", param_hint="--against")
     options = _options(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     _require_charts(format)
-    with_stock = against is not None or format is PlanForm.html
+    with_stock = against == STOCK or format is PlanForm.html
     options = replace(options, with_stock=with_stock, measured=tuple(measured or ()))
     if emit is not None:
         _refuse_beside_emit(spec, format, against, details)
         _write(_emitted(spec[0], options, emit), output)
         return
     if len(spec) == 1:
-        document, mended = _compiled(spec[0], options).to_json(), ""
+        made, mended = _compiled(spec[0], options), ""
     else:
-        document, mended = _command_planned(spec, gpu, count, options)
-    text = _plan_output(document, format, details)
+        made, mended = _command_planned(spec, gpu, count, options)
+    if against is not None and against != STOCK:
+        raise typer.Exit(_compared(made, against, options, format, details, output))
+    text = _plan_output(made.to_json(), format, details)
     _write(text + mended if format is PlanForm.text else text, output)
+
+
+def _compared(
+    made: "Plan",
+    against: str,
+    options: "Options",
+    format: PlanForm,  # noqa: A002
+    details: bool,
+    output: Path | None,
+) -> int:
+    """The exit code of a comparison, once it is written."""
+    if format not in (PlanForm.text, PlanForm.json):
+        raise typer.BadParameter("a comparison is printed as text or json", param_hint="--format")
+    from servespec.compiler.comparison import compared
+    from servespec.compiler.json_text import json_text
+    from servespec.render.comparison_text import comparison_text
+    from servespec.runtime.comparing import plan_against
+
+    name = made.resolution.request.source.name
+    with _reporting(against):
+        other = plan_against(against, made, options)
+    comparison = compared(other, made.to_json(), (against, name))
+    text = json_text(comparison) if format is PlanForm.json else comparison_text(comparison, details=details)
+    _write(text, output)
+    return 0 if comparison["same"] else EXIT_DIFFERS
 
 
 def _refuse_beside_emit(
@@ -253,7 +301,7 @@ def _emitted(spec: str, options: "Options", emit: Emit) -> str:
                 return dockerfile(official_image(made), __version__)
 
 
-def _command_planned(words: list[str], gpu: str | None, count: int, options: "Options") -> tuple[dict[str, Any], str]:
+def _command_planned(words: list[str], gpu: str | None, count: int, options: "Options") -> tuple["Plan", str]:
     """The plan of a server's command line, and the spec that would mend it."""
     from servespec.runtime.command_file import mended_spec, plan_of_command
 
@@ -262,7 +310,7 @@ def _command_planned(words: list[str], gpu: str | None, count: int, options: "Op
     with _reporting("command line", ""):
         made, command = plan_of_command(words, gpu, count, options)
     _print_findings([*command.leftovers, *made.diagnostics], {}, FindingsFormat.text, to_stdout=False)
-    return made.to_json(), f"\na spec that mends it:\n\n{mended_spec(made, command)}"
+    return made, f"\na spec that mends it:\n\n{mended_spec(made, command)}"
 
 
 def _require_charts(format: PlanForm) -> None:  # noqa: A002
@@ -302,6 +350,98 @@ def _write(text: str, output: Path | None) -> None:
         typer.echo(text, nl=False)
     else:
         output.write_text(text, encoding="utf-8")
+
+
+@app.command("import")
+def import_command(
+    command: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE | -- vllm serve ...",
+            help="A script, Markdown, a vLLM recipe, the YAML of --config, -, or a server's command line.",
+        ),
+    ],
+    gpu: Annotated[str, typer.Option(help="The GPU that it runs on, such as h200.")],
+    count: Annotated[int | None, typer.Option(min=1, help="How many GPUs; what the layout needs if not said.")] = None,
+    number: Annotated[
+        int | None, typer.Option("--command", metavar="N", min=1, help="Which command of a file that holds several.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
+    settings: Settings = None,
+) -> None:
+    """Turn a server's command line, or a file that holds one, into a spec that launches the same."""
+    from servespec.diagnostics import has_errors
+    from servespec.runtime.importing import IMPORTED, commands_of, imported
+
+    with _reporting(command[0]):
+        chosen = _chosen(commands_of(command), number)
+        done = imported(chosen, gpu, count, tuple(settings or ()))
+    # The line of a secret would show it.
+    texts = {} if done.holds_secret else {command[0]: _text_of(command[0])}
+    _print_findings(list(done.leftovers), texts, FindingsFormat.text, to_stdout=False)
+    _print_findings(list(done.findings), {IMPORTED: done.text}, FindingsFormat.text, to_stdout=False)
+    _write(done.text, output)
+    if has_errors((*done.leftovers, *done.findings)):
+        raise typer.Exit(EXIT_REFUSED)
+
+
+def _chosen(commands: "tuple[ServerCommand, ...]", number: int | None) -> "ServerCommand":
+    """The one command, or the one that a number names; never silently the first of several."""
+    if number is None and len(commands) == 1:
+        return commands[0]
+    if number is not None and number <= len(commands):
+        return commands[number - 1]
+    listed = "\n".join(f"  {at}  {command.title}" for at, command in enumerate(commands, 1))
+    message = f"the file holds {len(commands)} commands; name one with `--command N`:\n{listed}"
+    raise typer.BadParameter(message, param_hint="--command")
+
+
+@app.command()
+def migrate(
+    spec: Spec,
+    write: Annotated[bool, typer.Option("--write", help="Change the file in place.")] = False,
+    check: Annotated[bool, typer.Option("--check", help="Change nothing; exit 1 if there is something to.")] = False,
+    allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
+    model_config: ConfigFile = None,
+    draft_config: DraftFile = None,
+) -> None:
+    """Move a spec from the legacy capture fields to the new ones, and say which graphs that changes."""
+    from servespec.runtime.migrating import RefusedAfterError, legacy_findings, migrated, write_spec
+    from servespec.runtime.spec_file import read_spec
+
+    if write and (check or spec == "-"):
+        raise typer.BadParameter("it changes a file, so it takes one, and no `--check`", param_hint="--write")
+    options = _options(None, allow_code, allow_unverified_engine, model_config, draft_config)
+    with _reporting(spec):
+        source = read_spec(spec)
+    with _reporting(source.name, source.text):
+        legacy = legacy_findings(source, allow_code=allow_code)
+    if not legacy:
+        _write("" if write or check else source.text, None)
+        typer.echo(f"{source.name}: nothing to migrate", err=True)
+        return
+    if check:
+        _print_findings(list(legacy), {source.name: source.text}, FindingsFormat.text, to_stdout=False)
+        raise typer.Exit(EXIT_REFUSED)
+    with _reporting(source.name, source.text):
+        try:
+            done = migrated(source, options)
+        except RefusedAfterError as error:
+            typer.echo(f"{source.name}: the spec can stay as it is; migrated, it would be refused", err=True)
+            with _reporting(source.name, error.text):
+                raise
+        if write:
+            write_spec(Path(spec), done.migration.text)
+    _tell_migration(source.name, done)
+    _write("" if write else done.migration.text, None)
+
+
+def _tell_migration(name: str, done: "Migrated") -> None:
+    """What became of the fields, and what of the graphs."""
+    from servespec.render.migration_text import migration_text
+
+    typer.echo(migration_text(name, done.migration.changes, done.before.to_json(), done.after.to_json()), err=True)
 
 
 @app.command()
@@ -496,6 +636,7 @@ def bench(
 @app.command()
 def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) -> None:
     """Print a published JSON Schema (draft 2020-12)."""
+    from servespec.compiler.comparison_schema import COMPARISON_SCHEMA
     from servespec.compiler.plan import PLAN_SCHEMA
     from servespec.compiler.record_schema import RECORD_SCHEMA
     from servespec.compiler.spec_schema import spec_schema
@@ -509,6 +650,7 @@ def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) ->
         SchemaName.verification: VERIFICATION_SCHEMA,
         SchemaName.bench: BENCH_SCHEMA,
         SchemaName.steps: STEP_TIMES_SCHEMA,
+        SchemaName.comparison: COMPARISON_SCHEMA,
     }
     typer.echo(json.dumps(documents.get(name) or spec_schema(), indent=1, ensure_ascii=False))
 
@@ -732,7 +874,7 @@ def _compiled(spec: str, options: "Options") -> "Plan":
 
     with _reporting(spec):
         source = read_spec(spec, options.settings)
-    with _reporting(spec, source.text):
+    with _reporting(source.name, source.text):
         made = compile_spec(compile_request(source, options))
     _print_findings(list(made.diagnostics), {source.name: source.text}, FindingsFormat.text, to_stdout=False)
     return made

@@ -23,6 +23,7 @@ from doc_pages.readme import readme
 from doc_pages.runners_page import runners_page
 from doc_pages.spec_page import spec_page
 
+from servespec.compiler.comparison_schema import COMPARISON_SCHEMA
 from servespec.compiler.plan import PLAN_SCHEMA
 from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.compiler.spec_schema import spec_schema
@@ -47,6 +48,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/schema/verification-1.json": lambda: _json(VERIFICATION_SCHEMA),
     "docs/schema/bench-1.json": lambda: _json(BENCH_SCHEMA),
     "docs/schema/steps-1.json": lambda: _json(STEP_TIMES_SCHEMA),
+    "docs/schema/comparison-1.json": lambda: _json(COMPARISON_SCHEMA),
     "README.md": lambda: readme(ROOT),
     "docs/reference/presets.md": presets_page,
     **PRESET_FILES,

@@ -81,5 +81,18 @@ S317 = Rule(
     "S317", "words-before-program", Severity.NOTE, "words before the engine's program are not carried",
     "They say how the program is started (a container, a wrapper), not what the engine is told.",
 )  # fmt: skip
+S318 = Rule(
+    "S318", "unset-variable", Severity.ERROR, "a word refers to a variable that nothing above it sets",
+    "A script is read and not run: what its shell, its arguments or another program would put there is not known.",
+)  # fmt: skip
+S319 = Rule(
+    "S319", "recipe-part", Severity.NOTE, "a part of a recipe is not carried",
+    "A recipe is a base command and choices beside it: hardware, strategies, features. What is imported is the base "
+    "with one variant and the features that are on by default; the rest is named, to be added by hand.",
+)  # fmt: skip
+S320 = Rule(
+    "S320", "no-command-in-file", Severity.ERROR, "the file starts no vLLM server",
+    "What is read is a shell script, Markdown with shell code, a vLLM recipe, or the YAML of `vllm serve --config`.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -44,7 +44,8 @@ from servespec.compiler.resolve.request import ResolveRequest
 from servespec.compiler.resolve.resolution import Resolution, resolve
 from servespec.compiler.spec_checks import spec_findings
 from servespec.diagnostics import Diagnostic, Severity, SpecError, has_errors, in_file_order
-from servespec.schema.capture_rules import LEGACY_FIELDS, NEW_FIELDS, capture_findings
+from servespec.schema.capture_fields import LEGACY_FIELDS, NEW_FIELDS
+from servespec.schema.capture_rules import capture_findings
 from servespec.units import Tokens
 
 
@@ -299,8 +300,10 @@ def _launch(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering
 
 
 def _pinned_backend(resolution: Resolution) -> str | None:
+    """What the plan assumed; where it assumed nothing, what the spec asks for is still the engine's to judge."""
     if is_cpu(resolution.device) or not resolution.candidates:
-        return None
+        written = resolution.request.spec.attention.backend
+        return None if written == "auto" else written
     return resolution.candidates[0].backend
 
 

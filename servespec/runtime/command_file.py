@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from servespec.compiler.command_line import CommandLine, command_line_source, mended, read_command_line
 from servespec.compiler.facts.engine_fields import table, versions
@@ -21,21 +20,22 @@ def plan_of_command(words: Sequence[str], gpu: str, count: int, options: Options
 
     Raises SpecError where the command line starts no server, or its spec is refused.
     """
-    command = read_command_line(words, table(versions()[-1]), _config_texts(words))
+    command = read_command_line(words, table(versions()[-1]), config_texts(words))
     if has_errors(command.leftovers):
         raise SpecError(command.leftovers)
-    as_it_runs = replace(command, data=_on_the_engine_as_it_is(command.data))
+    as_it_runs = on_the_engine_as_it_is(command)
     source = with_overrides(command_line_source(as_it_runs, gpu, count), options.settings)
     return compile_spec(compile_request(source, options)), command
 
 
-def _on_the_engine_as_it_is(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A command line starts the unmodified engine, so nothing of ours is lowered into its plan."""
-    return {**data, "engine": {**data.get("engine", {}), "lowering": "none"}}
+def on_the_engine_as_it_is(command: CommandLine) -> CommandLine:
+    """A command line starts the unmodified engine, so nothing of ours is lowered into its launch."""
+    engine = {**command.data.get("engine", {}), "lowering": "none"}
+    return replace(command, data={**command.data, "engine": engine})
 
 
-def _config_texts(words: Sequence[str]) -> Mapping[str, str]:
-    """The text of each word that names a config file that exists."""
+def config_texts(words: Sequence[str]) -> Mapping[str, str]:
+    """The text of each word that names a config file that exists, by the word."""
     files = [word for word in words if word.endswith(_CONFIG_ENDINGS) and Path(word).is_file()]
     return {word: Path(word).read_text(encoding="utf-8", errors="replace") for word in files}
 

@@ -76,7 +76,17 @@ R016 = Rule(
     "The plan rests on the model's own config. Presets were planned with the facts that come with the package: where "
     "the two differ, what a preset says of its graphs and memory does not hold for this model.",
 )  # fmt: skip
+R017 = Rule(
+    "R017", "document-invalid", Severity.ERROR, "a file is not the document that it looks like",
+    "What servespec writes is checked against its published schema whenever it is read back, so that a file that was "
+    "cut short, edited or written by another version is not taken for what it was. The kind of a file is found from "
+    "its keys.",
+)  # fmt: skip
+R018 = Rule(
+    "R018", "not-comparable", Severity.ERROR, "the file has no plan to compare with",
+    "`--against` takes `stock`, `legacy`, a spec, the JSON of a plan, or a record.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = (
-    *(R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013, R014, R015, R016),
+    *(R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013, R014, R015, R016, R017, R018),
 )

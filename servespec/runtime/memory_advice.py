@@ -20,7 +20,7 @@ from servespec.diagnostics import Diagnostic, SpecError
 from servespec.runtime.engine_log import Phase, log_end
 from servespec.runtime.run_rules import OUT_OF_MEMORY
 from servespec.runtime.shortage import Shortage, read_shortage
-from servespec.schema.capture_rules import LEGACY_FIELDS
+from servespec.schema.capture_fields import LEGACY_FIELDS
 
 _GIB: Final = 1 << 30
 _STEP: Final = 0.01

@@ -9,19 +9,21 @@ from dataclasses import dataclass
 
 from servespec.diagnostics import Diagnostic, Place, Related
 from servespec.schema import spec_rules as rules
+from servespec.schema.capture_fields import (
+    DECODE_CAP,
+    DECODE_SIZES,
+    LEGACY_FIELDS,
+    LEGACY_MAX,
+    LEGACY_SIZES,
+    NEW_FIELDS,
+    PREFILL_CAP,
+    PREFILL_SIZES,
+    SIZED_BY_MODE,
+    Reach,
+    replacement_of,
+)
 from servespec.schema.source import SpecPath, SpecSource
 from servespec.schema.spec import CompilationSection, ServingSpec
-
-PREFILL_CAP = "max_prefill_cudagraph_capture_tokens"
-PREFILL_SIZES = "prefill_cudagraph_capture_token_sizes"
-DECODE_CAP = "max_decode_cudagraph_capture_requests"
-DECODE_SIZES = "decode_cudagraph_capture_request_sizes"
-DECODE_BUDGET = "max_decode_cudagraph_capture_tokens"
-NEW_FIELDS = (PREFILL_CAP, PREFILL_SIZES, DECODE_CAP, DECODE_SIZES, DECODE_BUDGET)
-
-LEGACY_SIZES = "cudagraph_capture_sizes"
-LEGACY_MAX = "max_cudagraph_capture_size"
-LEGACY_FIELDS = (LEGACY_SIZES, LEGACY_MAX)
 
 _SIZE_LISTS = (PREFILL_SIZES, DECODE_SIZES, LEGACY_SIZES)
 
@@ -82,12 +84,6 @@ def capture_findings(
     return tuple(finding for check in CHECKS for finding in check(written))
 
 
-def legacy_in_force(fields: CompilationSection) -> bool:
-    """Whether the legacy fields decide; beside new fields they can only be the engine's own record."""
-    new = any(getattr(fields, name) is not None for name in NEW_FIELDS)
-    return not new and any(getattr(fields, name) is not None for name in LEGACY_FIELDS)
-
-
 def _mixed(written: Written) -> Iterator[Diagnostic]:
     new = written.set_fields(NEW_FIELDS)
     if not new or _is_engine_record(written):
@@ -126,21 +122,20 @@ def _deprecated(written: Written) -> Iterator[Diagnostic]:
         return
     for legacy in written.set_fields(LEGACY_FIELDS):
         message = f"`{legacy}` sizes prefill and decode together, in tokens"
-        yield rules.S202.at(written.key_place(legacy), message, _replacement(written))
+        yield rules.S202.at(written.key_place(legacy), message, _replacement_help(written))
 
 
-def _replacement(written: Written) -> str:
-    """The new fields that say the same, as far as K is written."""
-    sizes, maximum = written.sizes(LEGACY_SIZES), written.fields.max_cudagraph_capture_size
-    if not written.query_lens:
+def _replacement_help(written: Written) -> str:
+    """What `migrate` writes, as far as the spec itself tells: the same words before resolution and after it."""
+    scheduler = written.spec.scheduler
+    limits = Reach(written.query_lens, scheduler.max_num_seqs, scheduler.max_num_batched_tokens)
+    fields = replacement_of(written.fields, limits)
+    if not fields:
         return f"write `{PREFILL_CAP}` in tokens and `{DECODE_CAP}` in requests"
-    query_len = max(written.query_lens)
-    if sizes:
-        counts = sorted({-(-size // query_len) for size in sizes if -(-size // query_len) * query_len <= max(sizes)})
-        return f"write `{PREFILL_SIZES}: {sorted(set(sizes))}` and `{DECODE_SIZES}: {counts}`"
-    widest = (maximum or 0) // query_len
-    decode = f"`{DECODE_CAP}: {widest}`" if widest else f"`{DECODE_SIZES}: []`"
-    return f"write `{PREFILL_CAP}: {maximum}` and {decode}"
+    listed = " and ".join(
+        f"`{name}: {sorted(set(value)) if isinstance(value, tuple) else value}`" for name, value in fields.items()
+    )
+    return f"write {listed}; `servespec migrate` does"
 
 
 def _empty_legacy(written: Written) -> Iterator[Diagnostic]:
@@ -231,20 +226,11 @@ def _cap_beyond_limit(written: Written) -> Iterator[Diagnostic]:
             yield rules.S223.at(written.place(field), message, f"write `{limit}`", related)
 
 
-_SIZED_BY_MODE = {
-    "NONE": (),
-    "PIECEWISE": (PREFILL_CAP, PREFILL_SIZES),
-    "FULL": (PREFILL_CAP, PREFILL_SIZES),
-    "FULL_DECODE_ONLY": (DECODE_CAP, DECODE_SIZES, DECODE_BUDGET),
-    "FULL_AND_PIECEWISE": NEW_FIELDS,
-}
-
-
 def _mode_against_sizes(written: Written) -> Iterator[Diagnostic]:
     mode = written.fields.cudagraph_mode
     if mode is None:
         return
-    useful = _SIZED_BY_MODE[mode]
+    useful = SIZED_BY_MODE[mode]
     asked = [name for name in written.set_fields(NEW_FIELDS) if getattr(written.fields, name) != ()]
     lost = [name for name in asked if name not in useful]
     related = [Related(f"`cudagraph_mode: {mode}`", written.place("cudagraph_mode"))]

@@ -82,6 +82,11 @@ class SpecSource:
         entry, _ = self._nearest_entry(path)
         return self._place((0, 0) if entry is None else entry.key)
 
+    def entry_at(self, path: SpecPath) -> Entry | None:
+        """The key and the node at ``path``, with spans of ``text``; None where the file does not write it."""
+        entry, found = self._nearest_entry(path)
+        return entry if found else None
+
     def _nearest_entry(self, path: SpecPath) -> tuple[Entry | None, bool]:
         """The last entry on the way to ``path`` that exists, and whether it is that of ``path``."""
         if self._root is None:

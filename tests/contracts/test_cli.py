@@ -40,6 +40,8 @@ COMMANDS: dict[str, set[str]] = {
         "--measured",
     }
     | COMPILING,
+    "import": {"--gpu", "--count", "--command", "--output", "-o", "--set"},
+    "migrate": {"--write", "--check"} | COMPILING - {"--set"},
     "serve": {"--dry-run", "--no-dry-run", "--format", "--ask", "--record", "--on-drift", "--measured"} | COMPILING,
     "bench": {
         *("--arms", "--concurrency", "--input-tokens", "--output-tokens", "--prompts", "--rounds", "--seed"),
@@ -93,7 +95,7 @@ def test_0_for_what_is_done() -> None:
     assert [run("validate", str(GOOD)).exit_code, run("plan", str(GOOD)).exit_code] == [0, 0]
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify", "steps"])
+@pytest.mark.parametrize("command", ["validate", "plan", "migrate", "serve", "verify", "steps"])
 def test_1_for_a_spec_that_is_refused(command: str) -> None:
     done = run(command, str(REFUSED))
 
@@ -101,7 +103,7 @@ def test_1_for_a_spec_that_is_refused(command: str) -> None:
     assert "error[S201]" in (done.stdout if command == "validate" else done.stderr)
 
 
-@pytest.mark.parametrize("command", ["validate", "plan", "serve", "verify", "steps"])
+@pytest.mark.parametrize("command", ["validate", "plan", "migrate", "serve", "verify", "steps"])
 def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
     done = run(command, str(tmp_path / "spec.yaml"))
 
@@ -113,10 +115,11 @@ def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "words",
     [("plan",), ("plan", str(GOOD), "--nonsense"), ("nonsense",), ("explain", "no-such-name"),
-     ("schema", "nonsense"), ("plan", str(GOOD), "--format", "toml"), ("plan", str(GOOD), "--against", "nonsense"),
+     ("schema", "nonsense"), ("plan", str(GOOD), "--format", "toml"),
      ("plan", "--", "vllm", "serve", "org/model"), ("plan", "--emit", "shell", "--", "vllm", "serve", "org/model"),
      ("plan", str(GOOD), "--emit", "argv", "--details"), ("plan", str(GOOD), "--emit", "argv", "--format", "json"),
-     ("plan", str(GOOD), "--emit", "argv", "--against", "stock")],
+     ("plan", str(GOOD), "--emit", "argv", "--against", "stock"), ("migrate", "-", "--write"),
+     ("migrate", str(GOOD), "--write", "--check"), ("import", "x.sh"), ("import", "--gpu", "h200")],
 )  # fmt: skip
 def test_2_for_usage(words: tuple[str, ...]) -> None:
     done = run(*words)

@@ -9,6 +9,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from servespec.compiler.comparison_schema import COMPARISON_SCHEMA
 from servespec.compiler.plan import PLAN_SCHEMA
 from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.compiler.spec_schema import spec_schema
@@ -33,7 +34,7 @@ def faults(document: Any) -> list[str]:
 
 
 def test_the_schemas_are_schemas() -> None:
-    for schema in (PLAN_SCHEMA, RECORD_SCHEMA, spec_schema(), spec_schema("0.32.0")):
+    for schema in (PLAN_SCHEMA, RECORD_SCHEMA, COMPARISON_SCHEMA, spec_schema(), spec_schema("0.32.0")):
         jsonschema.Draft202012Validator.check_schema(schema)
 
 

@@ -15,6 +15,7 @@ from servespec.compiler.command_line import read_command_line
 from servespec.compiler.command_line.config_file import Reading
 from servespec.compiler.command_line.program import read_program
 from servespec.compiler.command_line.reading import Flags, read_flags
+from servespec.compiler.command_line.word import typed_words
 from servespec.compiler.facts import engine_fields as facts
 from servespec.compiler.facts.engine_fields import EngineFlag, EngineTable, FieldType, Form, Kind
 from servespec.compiler.facts.short_forms import AUTO_FLAG, SHORT_FORM_FLAGS
@@ -254,7 +255,7 @@ PROGRAMS = {"serve": ["vllm", "serve"], "api_server": ["python", "-m", "vllm.ent
 
 def ours(one: Line, version: str) -> tuple[Flags, list[Diagnostic]]:
     table = facts.table(version)
-    program = read_program([*PROGRAMS[one["entry"]], *one["words"]])
+    program = read_program(typed_words([*PROGRAMS[one["entry"]], *one["words"]]))
     found: list[Diagnostic] = []
     return read_flags(program, Reading(program.entry, table, one["files"]), found), found
 

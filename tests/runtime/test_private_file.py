@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from servespec.runtime.private_file import write_private, write_whole
+from servespec.runtime.private_file import rewrite, write_private, write_whole
 
 
 @pytest.fixture(autouse=True)
@@ -39,3 +39,16 @@ def test_what_cannot_be_written_leaves_what_was_there(tmp_path: Path, monkeypatc
         write_whole(path, "after")
 
     assert path.read_text() == "before"
+
+
+def test_a_file_that_is_rewritten_keeps_its_permissions_and_its_link(tmp_path: Path) -> None:
+    path, link = tmp_path / "spec.yaml", tmp_path / "link.yaml"
+    path.write_bytes(b"before")
+    path.chmod(0o664)
+    link.symlink_to(path)
+
+    rewrite(link, b"after\r\n")
+
+    assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"after\r\n", 0o664)
+    assert link.is_symlink()
+    assert sorted(tmp_path.iterdir()) == [link, path]

@@ -11,8 +11,8 @@ from servespec.compiler.graphs.shape import Routine, Runner
 from servespec.compiler.graphs.split import decode_budget
 from servespec.compiler.lower import Lowering
 from servespec.diagnostics import Diagnostic
-from servespec.schema.capture_rules import PREFILL_CAP as PREFILL_CAP_FIELD
-from servespec.schema.capture_rules import PREFILL_SIZES as PREFILL_SIZES_FIELD
+from servespec.schema.capture_fields import PREFILL_CAP as PREFILL_CAP_FIELD
+from servespec.schema.capture_fields import PREFILL_SIZES as PREFILL_SIZES_FIELD
 
 
 def _decode_eager(subject: Findable) -> Iterator[Diagnostic]:

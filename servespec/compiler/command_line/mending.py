@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from servespec.compiler.facts.graph_sizes import DECODE_BUDGET
-from servespec.schema.capture_rules import LEGACY_FIELDS
+from servespec.schema.capture_fields import LEGACY_FIELDS
 from servespec.schema.dump import Path, dump_yaml
 from servespec.schema.modeline import MODELINE
 

@@ -44,13 +44,17 @@ class _Found:
     rest: int
 
 
-def read_program(words: Sequence[str]) -> Program:
+def serves(words: Sequence[Word]) -> bool:
+    """Whether a program that serves is among ``words``."""
+    return _find([word.text for word in words]) is not None
+
+
+def read_program(words: Sequence[Word]) -> Program:
     """The first program in ``words`` that serves; SpecError where none does."""
-    found = _find(list(words))
+    found = _find([word.text for word in words])
     if found is None:
-        raise SpecError([_no_server(words)])
-    numbered = [Word(text, Place(COMMAND_LINE), number) for number, text in enumerate(words, 1)]
-    before, arguments = numbered[: found.first], numbered[found.rest :]
+        raise SpecError([_no_server([word.text for word in words])])
+    before, arguments = words[: found.first], words[found.rest :]
     contained = any(_base(word.text) in _CONTAINER_PROGRAMS for word in before)
     return Program(
         entry=found.entry,
@@ -84,7 +88,7 @@ def _python_module(words: list[str], at: int) -> _Found | None:
 
 def _image(words: list[str]) -> _Found | None:
     """A container of the engine's own image; its entry point is `vllm serve`."""
-    if not words or not any(_base(word) in _CONTAINER_PROGRAMS for word in words):
+    if "run" not in words or not any(_base(word) in _CONTAINER_PROGRAMS for word in words):
         return None
     images = (at for at, word in enumerate(words) if _IMAGE.fullmatch(word))
     at = next(images, None)

@@ -14,7 +14,7 @@ from servespec.compiler.command_line.program import Entry, Program, read_program
 from servespec.compiler.command_line.rewriting import normalised, without_dots
 from servespec.compiler.command_line.settings import Setting, settings_of
 from servespec.compiler.command_line.variables import carried_variables
-from servespec.compiler.command_line.word import COMMAND_LINE, Word
+from servespec.compiler.command_line.word import COMMAND_LINE, Word, typed_words
 from servespec.compiler.facts.engine_fields import EngineTable
 from servespec.diagnostics import Diagnostic, Place, in_file_order
 from servespec.schema.source import SpecSource
@@ -34,11 +34,16 @@ class CommandLine:
 
 
 def read_command_line(words: Sequence[str], table: EngineTable, config_text: Mapping[str, str]) -> CommandLine:
-    """The spec that says what ``words`` say to the engine of ``table``.
+    """The spec that says what ``words``, as typed, say to the engine of ``table``.
 
     ``config_text`` holds the text of a `--config` file by its name as written.  Raises SpecError where no word
     starts a server.
     """
+    return read_words(typed_words(words), table, config_text)
+
+
+def read_words(words: Sequence[Word], table: EngineTable, config_text: Mapping[str, str]) -> CommandLine:
+    """The same of words that stand in a file."""
     program = read_program(words)
     found = list(program.findings)
     flags = read_flags(program, Reading(program.entry, table, config_text), found)

@@ -1,7 +1,7 @@
 """One word of a command line, with where it was written."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -51,6 +51,11 @@ class Word:
     def saying(self, text: str) -> "Word":
         """Another text from the same place."""
         return replace(self, text=text)
+
+
+def typed_words(texts: Sequence[str]) -> tuple[Word, ...]:
+    """Words as typed on a command line, numbered from 1."""
+    return tuple(Word(text, Place(COMMAND_LINE), number) for number, text in enumerate(texts, 1))
 
 
 def quoted(text: str) -> str:

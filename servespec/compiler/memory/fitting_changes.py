@@ -13,7 +13,7 @@ from servespec.compiler.memory.ledger import Fit, Ledger
 from servespec.compiler.memory.line import Part
 from servespec.compiler.resolve.request import max_model_len
 from servespec.compiler.resolve.resolution import Resolution
-from servespec.schema.capture_rules import LEGACY_FIELDS, NEW_FIELDS
+from servespec.schema.capture_fields import LEGACY_FIELDS, NEW_FIELDS
 from servespec.schema.spec import ServingSpec
 from servespec.units import Bytes
 

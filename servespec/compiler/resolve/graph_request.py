@@ -11,7 +11,7 @@ from servespec.compiler.graphs.split import CaptureFields, SizeDefaults
 from servespec.compiler.graphs.stock import TokenListRequest
 from servespec.compiler.resolve.drafting import Drafting
 from servespec.compiler.resolve.request import ResolveRequest, engine_field, uses_microbatches
-from servespec.schema.capture_rules import (
+from servespec.schema.capture_fields import (
     DECODE_BUDGET,
     DECODE_CAP,
     DECODE_SIZES,

@@ -13,7 +13,7 @@ from servespec.presets.catalog import PRESET_PREFIX
 from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.spec_file import base_folder, read_spec
-from servespec.schema.capture_rules import NEW_FIELDS
+from servespec.schema.capture_fields import NEW_FIELDS
 
 STOCK: Final = "stock"
 """The engine without our fields: what it captures by itself for the same model, limits and drafts."""

@@ -1,0 +1,97 @@
+"""The commands of a file that start servers: a script, Markdown, a recipe, or the engine's own config."""
+
+import re
+from collections.abc import Iterator
+
+from servespec.compiler import command_rules as rules
+from servespec.compiler.command_line.program import serves
+from servespec.compiler.command_line.recipe import is_recipe, recipe_commands
+from servespec.compiler.command_line.server_command import ServerCommand
+from servespec.compiler.command_line.shell_text import ShellCommand, ShellWord, shell_commands
+from servespec.compiler.command_line.word import Word, quoted
+from servespec.diagnostics import Diagnostic, Place, SpecError
+from servespec.schema.source import SpecSource, read_source
+from servespec.schema.source_faults import Lines, Span
+
+_YAML_NAMES = (".yaml", ".yml")
+_FENCE = re.compile(r"^[ \t>]*(```+|~~~+)[ \t]*([\w-]*)[^\r\n]*$", re.MULTILINE)
+_SHELLS = ("", "bash", "sh", "shell", "zsh", "console", "shell-session")
+_LONGEST_TITLE = 3
+
+
+def server_commands(raw: bytes, name: str) -> tuple[ServerCommand, ...]:
+    """Every command of a file that starts a server, in its order; a recipe's variants come before its guide.
+
+    Raises SpecError where there is none, where the file cannot be read, and where it is a spec.
+    """
+    if name.endswith(_YAML_NAMES):
+        source = read_source(raw, name)
+        found = tuple(_of_mapping(source))
+        text = source.text
+    else:
+        text = raw.decode("utf-8", errors="replace")
+        found = tuple(_of_text(text, name))
+    if not found:
+        message = f"no line of the file starts a vLLM server, of {len(text.splitlines())}"
+        raise SpecError([rules.S320.at(Place(name), message, "name a file that holds `vllm serve ...`")])
+    return found
+
+
+def _of_mapping(source: SpecSource) -> Iterator[ServerCommand]:
+    if "servespec" in source.data:
+        place = source.place_of_key(("servespec",))
+        raise SpecError(
+            [rules.S320.at(place, "the file is a spec already", f"`servespec plan {source.name}` plans it")]
+        )
+    if is_recipe(source.data):
+        yield from recipe_commands(source)
+        yield from _of_text(source.text, source.name)
+        return
+    place = Place(source.name)
+    words = tuple(Word(text, place) for text in ("vllm", "serve", "--config", source.name))
+    yield ServerCommand("the engine's own config", place, words)
+
+
+def _of_text(text: str, name: str) -> Iterator[ServerCommand]:
+    """Of the shell code in fences where there are any, else of the whole text."""
+    fences = tuple(_fenced(text))
+    lines = Lines(text)
+    for span in fences or ((0, len(text)),):
+        for command in shell_commands(text, span):
+            made = _server_command(command, name, lines)
+            if serves(made.words):
+                yield made
+
+
+def _fenced(text: str) -> Iterator[Span]:
+    opening: re.Match[str] | None = None
+    for fence in _FENCE.finditer(text):
+        if opening is None:
+            opening = fence
+        elif fence[1].startswith(opening[1]) and not fence[2]:
+            if opening[2].lower() in _SHELLS:
+                yield opening.end(), fence.start()
+            opening = None
+
+
+def _server_command(command: ShellCommand, name: str, lines: Lines) -> ServerCommand:
+    words = (*command.exported, *command.words)
+    places = [Place(name, lines.range_of(word.span)) for word in words]
+    made = tuple(Word(word.text, place) for word, place in zip(words, places, strict=True))
+    found = tuple(one for word, place in zip(words, places, strict=True) for one in _unset(word, place))
+    first = lines.range_of(command.words[0].span).start
+    title = f"line {first.line}: {' '.join(_title_words(command))}"
+    return ServerCommand(title, places[len(command.exported)], made, found)
+
+
+def _title_words(command: ShellCommand) -> list[str]:
+    """The program and its model, which tell commands apart."""
+    texts = [word.text for word in command.words if not re.match(r"\w+=", word.text)]
+    start = next((at for at, text in enumerate(texts) if text.endswith("vllm") or "vllm" in text), 0)
+    return texts[start : start + _LONGEST_TITLE]
+
+
+def _unset(word: ShellWord, place: Place) -> Iterator[Diagnostic]:
+    for reference in word.unset:
+        message = f"nothing above sets {quoted(reference)} in {quoted(word.text.partition('=')[0])}"
+        yield rules.S318.at(place, message, "write its value in its place")

@@ -1,0 +1,39 @@
+"""The text of a spec from a command line, with what it could not take over as comments at its top."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from servespec.compiler.command_line.reading import CommandLine
+from servespec.diagnostics import Diagnostic
+from servespec.schema.dump import Path, dump_yaml
+from servespec.schema.modeline import MODELINE
+
+_LOWERING: Path = ("engine", "lowering")
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+
+
+def ranks_of(command: CommandLine) -> int:
+    """How many GPUs the layout of a command line needs."""
+    parallel, ranks = command.data.get("parallel", {}), 1
+    for name in _SIZES:
+        size = parallel.get(name, 1)
+        ranks *= size if isinstance(size, int) else 1
+    return ranks
+
+
+def imported_text(data: Mapping[str, Any], leftovers: tuple[Diagnostic, ...], title: str) -> str:
+    """YAML; a finding that is no loss, such as a flag given twice, is told with the others."""
+    comments = {}
+    if (data.get("engine") or {}).get("lowering") == "none":
+        comments[_LOWERING] = "graphs as the unmodified engine makes them; `auto` captures what the plan asks for"
+    header = "\n".join(f"# {line}" for line in _header(leftovers, title))
+    return f"{MODELINE}\n{header}\n{dump_yaml(data, comments)}"
+
+
+def _header(leftovers: tuple[Diagnostic, ...], title: str) -> Iterator[str]:
+    yield f"Imported from {title}."
+    if leftovers:
+        yield "Not carried over, or not as written:"
+    for one in leftovers:
+        place = f" (line {one.place.range.start.line})" if one.place.range else ""
+        yield f"- {one.message}{place}{f'; {one.help}' if one.help else ''}"

@@ -1,0 +1,54 @@
+"""The plan that another one is compared with: of the same spec by another way, of another spec, or read from a file."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from servespec.compiler.pipeline import compile_spec
+from servespec.compiler.plan import Plan
+from servespec.diagnostics import Place, SpecError
+from servespec.runtime.config_rules import R018
+from servespec.runtime.documents import Kind, checked, read_bytes, read_document
+from servespec.runtime.gather import Options, compile_request
+from servespec.schema.overrides import with_overrides
+from servespec.schema.parse import parse_spec
+from servespec.schema.source import SpecSource
+
+LEGACY = "legacy"
+_HELP = "name a spec, the JSON of a plan, or a record"
+
+
+def plan_against(argument: str, plan: Plan, options: Options) -> Mapping[str, Any]:
+    """The JSON form of the plan that ``argument`` names, to stand beside ``plan``.
+
+    Raises SpecError where it is refused, or where a file holds no plan.
+    """
+    if argument == LEGACY:
+        source = with_overrides(plan.resolution.request.source, (f"engine.lowering={LEGACY}",))
+        return compile_spec(compile_request(source, replace(options, with_stock=False))).to_json()
+    if not Path(argument).exists():
+        raise SpecError([R018.at(Place(argument), f"`{argument}` is no file, and not `stock` or `legacy`", _HELP)])
+    document = read_document(read_bytes(argument), argument)
+    if document.kind in (Kind.PLAN, Kind.RECORD):
+        return checked(document)
+    if document.kind is not Kind.SPEC or document.source is None:
+        message = f"`{argument}` holds no plan: it is a file of the kind {document.kind}"
+        raise SpecError([R018.at(Place(argument), message, _HELP)])
+    return compile_spec(compile_request(document.source, _options_for(document.source, plan, options))).to_json()
+
+
+def _options_for(source: SpecSource, plan: Plan, options: Options) -> Options:
+    """Config files of the command line are those of a model; another model has its own.
+
+    Values laid over the first spec, and the record of its launch, say nothing of the second.
+    """
+    first, second = plan.resolution.request.spec, parse_spec(source).spec
+    same_model = second is not None and second.model.id == first.model.id
+    drafts = [None if spec is None or spec.speculative is None else spec.speculative.model for spec in (first, second)]
+    return Options(
+        allow_code=options.allow_code,
+        allow_unverified_engine=options.allow_unverified_engine,
+        model_config=options.model_config if same_model else None,
+        draft_config=options.draft_config if drafts[0] == drafts[1] else None,
+    )

@@ -1,0 +1,190 @@
+"""Files by what they hold: a spec, what servespec writes, an engine's config or a recipe, found from their keys."""
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+from servespec.compiler.facts.engine_fields import table, versions
+from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
+from servespec.runtime.config_rules import R008, R017
+from servespec.runtime.spec_file import spec_diagnostics
+from servespec.schema.overrides import with_overrides
+from servespec.schema.source import SpecSource, read_source
+
+_MOST_FAULTS: Final = 20
+_SHOWN_CHARACTERS: Final = 200
+_LIKENESS: Final = 0.5
+"""Chosen: a document that lost a key or two is still what it was; a spec has two of a plan's fourteen."""
+
+
+class Kind(StrEnum):
+    """What a file holds, in the words of messages."""
+
+    SPEC = "spec"
+    PLAN = "plan"
+    RECORD = "record"
+    VERIFICATION = "verification"
+    BENCH = "bench"
+    STEPS = "step times"
+    COMPARISON = "comparison"
+    DEVICE = "device file"
+    CONFIG = "engine config"
+    RECIPE = "recipe"
+
+
+@cache
+def schemas() -> Mapping[Kind, Mapping[str, Any]]:
+    """The published schema of each kind that servespec writes; loaded where a file may be one."""
+    from servespec.compiler.comparison_schema import COMPARISON_SCHEMA
+    from servespec.compiler.facts.devices import DEVICE_SCHEMA
+    from servespec.compiler.plan import PLAN_SCHEMA
+    from servespec.compiler.record_schema import RECORD_SCHEMA
+    from servespec.runtime.bench.results import BENCH_SCHEMA
+    from servespec.runtime.step_times_document import STEP_TIMES_SCHEMA
+    from servespec.runtime.verification_document import VERIFICATION_SCHEMA
+
+    return {
+        Kind.RECORD: RECORD_SCHEMA,
+        Kind.PLAN: PLAN_SCHEMA,
+        Kind.VERIFICATION: VERIFICATION_SCHEMA,
+        Kind.BENCH: BENCH_SCHEMA,
+        Kind.STEPS: STEP_TIMES_SCHEMA,
+        Kind.COMPARISON: COMPARISON_SCHEMA,
+        Kind.DEVICE: DEVICE_SCHEMA,
+    }
+
+
+@cache
+def _validator(kind: Kind) -> Any:
+    import jsonschema
+
+    return jsonschema.Draft202012Validator(dict(schemas()[kind]))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """``data`` is plain; ``source`` has the places of what is written by hand, None for what servespec writes."""
+
+    name: str
+    kind: Kind
+    data: Mapping[str, Any]
+    source: SpecSource | None
+
+
+def read_bytes(path: str) -> bytes:
+    """Of a file that an argument names; SpecError where it cannot be read, and for a folder."""
+    try:
+        return Path(path).read_bytes()
+    except IsADirectoryError:
+        message = f"`{path}` is a folder, and folders are not searched"
+        raise SpecError(
+            [R008.at(Place(path), message, f"name the files, such as `{path.rstrip('/')}/*.yaml`")]
+        ) from None
+    except OSError as error:
+        message = f"cannot read `{path}`: {(error.strerror or 'unreadable').lower()}"
+        raise SpecError([R008.at(Place(path), message, "name a file, or `-` for standard input")]) from None
+
+
+def document_of(argument: str, settings: tuple[str, ...]) -> Document:
+    """The document that an argument names, with ``settings`` laid over a spec; SpecError as in reading."""
+    name = "<stdin>" if argument == "-" else argument
+    document = read_document(sys.stdin.buffer.read() if argument == "-" else read_bytes(argument), name)
+    if document.kind is not Kind.SPEC or document.source is None:
+        return document
+    source = with_overrides(document.source, settings)
+    return Document(name, Kind.SPEC, source.data, source)
+
+
+def read_document(raw: bytes, name: str) -> Document:
+    """Raises SpecError where the text is neither JSON nor YAML that a spec may be."""
+    data = _json_object(raw)
+    written = None if data is None else _written_kind(data)
+    if data is not None and written is not None:
+        return Document(name, written, data, None)
+    source = read_source(raw, name)
+    return Document(name, _kind_by_hand(source.data), source.data, source)
+
+
+def _json_object(raw: bytes) -> dict[str, Any] | None:
+    if not raw.lstrip().startswith(b"{"):
+        return None
+    try:
+        data = json.loads(raw)
+    except (ValueError, RecursionError):
+        return None
+    return data if isinstance(data, dict) else None
+
+
+def _written_kind(data: Mapping[str, Any]) -> Kind | None:
+    """The kind most of whose keys are there; of two alike the first, so a record is no plan."""
+    likeness = {kind: _likeness(data, schema) for kind, schema in schemas().items()}
+    kind = max(likeness, key=lambda one: likeness[one])
+    return kind if likeness[kind] >= _LIKENESS else None
+
+
+def _likeness(data: Mapping[str, Any], schema: Mapping[str, Any]) -> float:
+    required = schema["required"]
+    return sum(key in data for key in required) / len(required)
+
+
+def _kind_by_hand(data: Mapping[str, Any]) -> Kind:
+    """A spec, unless nothing says so and the keys are a recipe's or the engine's flags."""
+    if "servespec" in data:
+        return Kind.SPEC
+    from servespec.compiler.command_line.recipe import is_recipe
+
+    if is_recipe(data):
+        return Kind.RECIPE
+    engine = table(versions()[-1])
+    flags = [engine.flag(f"--{key}") is not None for key in data]
+    return Kind.CONFIG if flags and sum(flags) > len(flags) / 2 and "hardware" not in data else Kind.SPEC
+
+
+def document_findings(document: Document, *, allow_code: bool) -> tuple[Diagnostic, ...]:
+    """Everything that can be said of a document without network, machine or model."""
+    source = document.source
+    if source is None:
+        return tuple(_schema_faults(document))
+    if document.kind is Kind.SPEC:
+        return spec_diagnostics(source, allow_code=allow_code)
+    return tuple(_command_findings(document, source))
+
+
+def _schema_faults(document: Document) -> Iterator[Diagnostic]:
+    for error in islice(_validator(document.kind).iter_errors(document.data), _MOST_FAULTS):
+        why = error.message.splitlines()[0][:_SHOWN_CHARACTERS]
+        message = f"the file is no {document.kind}: {error.json_path}: {why}"
+        yield R017.at(Place(document.name), message, "write it anew with the command that wrote it")
+
+
+def _command_findings(document: Document, source: SpecSource) -> Iterator[Diagnostic]:
+    """What the engine's parser would say of a config, or of every command of a recipe."""
+    from servespec.compiler.command_line.file_commands import server_commands
+    from servespec.compiler.command_line.reading import read_words
+    from servespec.compiler.command_line.word import Word
+
+    engine = table(versions()[-1])
+    if document.kind is Kind.CONFIG:
+        place = Place(document.name)
+        model = ["model"] if "model" not in document.data else []
+        texts = ("vllm", "serve", *model, "--config", document.name)
+        words = tuple(Word(text, place) for text in texts)
+        yield from read_words(words, engine, {document.name: source.text}).leftovers
+        return
+    for command in server_commands(source.text.encode(), document.name):
+        yield from read_words(command.words, engine, {}).leftovers
+        yield from command.found
+
+
+def checked(document: Document) -> Mapping[str, Any]:
+    """The data of what servespec wrote; SpecError where it is not valid."""
+    found = document_findings(document, allow_code=False)
+    if has_errors(found):
+        raise SpecError(found)
+    return document.data

@@ -1,0 +1,66 @@
+"""A command line, or a file that holds some, read and written as a spec."""
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from servespec.compiler.command_line.file_commands import server_commands
+from servespec.compiler.command_line.importing import imported_text, ranks_of
+from servespec.compiler.command_line.reading import command_line_source, read_words
+from servespec.compiler.command_line.server_command import ServerCommand
+from servespec.compiler.command_line.word import COMMAND_LINE, typed_words
+from servespec.compiler.command_rules import S310
+from servespec.compiler.facts.engine_fields import table, versions
+from servespec.diagnostics import Diagnostic, Place, SpecError, in_file_order
+from servespec.runtime.command_file import config_texts, on_the_engine_as_it_is
+from servespec.runtime.config_rules import R008
+from servespec.runtime.spec_file import spec_diagnostics
+from servespec.schema.overrides import with_overrides
+from servespec.schema.source import read_source
+
+IMPORTED = "the imported spec"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Import:
+    """``leftovers`` are about the command; ``findings``, with lines of ``text``, about the spec that it became."""
+
+    text: str
+    leftovers: tuple[Diagnostic, ...]
+    findings: tuple[Diagnostic, ...]
+
+    @property
+    def holds_secret(self) -> bool:
+        """Whether the command has a secret that was left out."""
+        return any(one.rule is S310 for one in self.leftovers)
+
+
+def commands_of(words: Sequence[str]) -> tuple[ServerCommand, ...]:
+    """The command that ``words`` are, or those of the one file or standard input that they name.
+
+    Raises SpecError where there is none.
+    """
+    if len(words) > 1:
+        return (ServerCommand("a command line", Place(COMMAND_LINE), typed_words(words)),)
+    if words[0] == "-":
+        return server_commands(sys.stdin.buffer.read(), "<stdin>")
+    try:
+        return server_commands(Path(words[0]).read_bytes(), words[0])
+    except OSError as error:
+        message = f"cannot read `{words[0]}`: {(error.strerror or 'unreadable').lower()}"
+        help_text = "name a file, or write `servespec import -- vllm serve ...`"
+        raise SpecError([R008.at(Place(words[0]), message, help_text)]) from None
+
+
+def imported(command: ServerCommand, gpu: str, count: int | None, settings: tuple[str, ...]) -> Import:
+    """The spec of one command, with ``settings`` laid over it; SpecError where one of those is none."""
+    texts = [word.text for word in command.words]
+    read = read_words(command.words, table(versions()[-1]), config_texts(texts))
+    leftovers = in_file_order((*read.leftovers, *command.found))
+    source = command_line_source(on_the_engine_as_it_is(read), gpu, count or ranks_of(read))
+    data = with_overrides(source, settings).data
+    where = command.place.file
+    text = imported_text(data, leftovers, command.title if where == COMMAND_LINE else f"{where}, {command.title}")
+    findings = spec_diagnostics(read_source(text, IMPORTED), allow_code=True)
+    return Import(text=text, leftovers=leftovers, findings=in_file_order(findings))

@@ -1,0 +1,222 @@
+"""Files that hold commands, and the specs that they become."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from servespec.cli import app
+from servespec.compiler.command_line.file_commands import server_commands
+from servespec.diagnostics import SpecError
+from servespec.schema.source import read_source
+from tests.plans import REPOSITORY
+
+RECIPES = REPOSITORY.parent / "shared" / "cases" / "recipes"
+
+SCRIPT = """\
+#!/bin/bash
+MODEL=org/model
+export VLLM_LOGGING_LEVEL=DEBUG HF_TOKEN=hf_secret
+pip install vllm
+docker pull vllm/vllm-openai:latest
+vllm serve "$MODEL" --tensor-parallel-size ${TP:-4} \\
+  --max-num-seqs 64 > log 2>&1
+"""
+LEFT_OUT = "`HF_TOKEN` may hold a secret and is not carried"
+RECIPE = """\
+meta: {title: a recipe}
+model:
+  model_id: org/model
+  base_args: ["--max-model-len", "8k"]
+  base_env: {VLLM_LOGGING_LEVEL: DEBUG}
+features:
+  tools: {args: ["--enable-auto-tool-choice", "--tool-call-parser", "hermes"]}
+  drafts: {args: ["--speculative-config", '{"method": "ngram"}']}
+opt_in_features: [drafts]
+variants:
+  default: {precision: bf16}
+  fp8:
+    model_id: org/model-fp8
+    extra_args: ["--max-num-seqs", 8]
+    hardware_overrides: {hopper: {extra_args: ["--x"]}}
+compatible_strategies: [single_node_tp]
+guide: |
+  Run it:
+
+  ```bash
+  vllm serve org/model --port 9000
+  ```
+
+  ```python
+  print("vllm serve nothing")
+  ```
+"""
+
+
+def titles(text: str, name: str) -> list[str]:
+    return [command.title for command in server_commands(text.encode(), name)]
+
+
+def run(*words: str, given: str | None = None) -> Any:
+    return CliRunner().invoke(app, ["import", "--gpu", "h200", *words], input=given)
+
+
+def spec_of(done: Any) -> dict[str, Any]:
+    return dict(read_source(done.stdout, "spec").data)
+
+
+def test_a_script(tmp_path: Path) -> None:
+    path = tmp_path / "serve.sh"
+    path.write_text(SCRIPT)
+
+    done = run(str(path))
+
+    assert done.exit_code == 0
+    assert spec_of(done) == {
+        "servespec": 1,
+        "model": {"id": "org/model"},
+        "hardware": {"gpu": "h200", "count": 4},
+        "parallel": {"tensor_parallel_size": 4},
+        "scheduler": {"max_num_seqs": 64},
+        "engine": {"env": {"VLLM_LOGGING_LEVEL": "DEBUG"}, "lowering": "none"},
+    }
+    assert done.stdout.splitlines()[1:4] == [
+        f"# Imported from {path}, line 6: vllm serve org/model.",
+        "# Not carried over, or not as written:",
+        f"# - {LEFT_OUT} (line 3); set `HF_TOKEN` in the shell that starts the server",
+    ]
+    assert f"warning[S310]: {LEFT_OUT}\n --> {path}:3:" in done.stderr
+    assert "hf_secret" not in done.output
+
+
+def test_several_commands_are_a_choice(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE)
+
+    asked, fourth = run(str(path)), run(str(path), "--command", "4")
+
+    assert (asked.exit_code, asked.stdout) == (2, "")
+    assert asked.stderr.splitlines()[-3:] == [
+        "  1  the recipe's variant `default`",
+        "  2  the recipe's variant `fp8`",
+        "  3  line 21: vllm serve org/model",
+    ]
+    assert (fourth.exit_code, fourth.stdout) == (2, "")
+    assert spec_of(run(str(path), "--command", "3"))["serve"] == {"port": 9000}
+
+
+def test_a_recipe(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text(RECIPE)
+
+    done = run(str(path), "--command", "2")
+
+    assert done.exit_code == 0
+    assert spec_of(done) == {
+        "servespec": 1,
+        "model": {"id": "org/model-fp8", "max_model_len": 8000},
+        "hardware": {"gpu": "h200", "count": 1},
+        "scheduler": {"max_num_seqs": 8},
+        "engine": {
+            "args": {"enable-auto-tool-choice": True, "tool-call-parser": "hermes"},
+            "env": {"VLLM_LOGGING_LEVEL": "DEBUG"},
+            "lowering": "none",
+        },
+    }
+    notes = [line for line in done.stdout.splitlines() if line.startswith("# - ")]
+    assert [note.split("`")[1] for note in notes] == [
+        "features.drafts", "variants.fp8.hardware_overrides", "compatible_strategies",
+    ]  # fmt: skip
+    assert "S319" in done.stderr
+
+
+def test_the_engine_s_own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text("model: org/model\nmax-num-seqs: 8\nenable-prefix-caching: false\n")
+    Path("no-model.yaml").write_text("max-num-seqs: 8\n")
+
+    done, without = run("c.yaml"), run("no-model.yaml")
+
+    assert done.exit_code == 0
+    assert spec_of(done)["scheduler"] == {"max_num_seqs": 8}
+    assert "warning[S312]: vLLM drops `enable-prefix-caching: false`" in done.stderr
+    assert (without.exit_code, "error[S311]" in without.stderr) == (1, True)
+    named = run("--", "vllm", "serve", "org/model", "--config", "no-model.yaml")
+    assert (named.exit_code, spec_of(named)["model"]["id"]) == (0, "org/model")
+
+
+def test_what_nothing_sets_is_an_error(tmp_path: Path) -> None:
+    path = tmp_path / "serve.sh"
+    path.write_text('vllm serve org/model --host "$HOST"\n')
+
+    done = run(str(path))
+
+    assert done.exit_code == 1
+    assert f"error[S318]: nothing above sets `$HOST` in `$HOST`\n --> {path}:1:29" in done.stderr
+
+
+def test_a_value_can_be_laid_over_it() -> None:
+    done = run("--set", "model.id=org/mine", "--count", "2", "--", "vllm", "serve", "org/model")
+
+    assert (spec_of(done)["model"]["id"], spec_of(done)["hardware"]["count"]) == ("org/mine", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.sh", "echo hello\n", "error[S320]: no line of the file starts a vLLM server, of 1"),
+        ("a.md", "```python\nvllm serve x\n```\n", "error[S320]: no line of the file starts a vLLM server, of 3"),
+        ("a.yaml", "servespec: 1\n", "error[S320]: the file is a spec already"),
+        ("a.yaml", "a: [\n", "error[S005]"),
+    ],
+)
+def test_1_for_a_file_without_a_server(name: str, text: str, said: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+
+    done = run(str(path))
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert said in done.stderr
+    assert run(str(tmp_path / "missing")).exit_code == 1
+
+
+def test_standard_input_and_markdown() -> None:
+    text = "Serve it:\n\n> ~~~console\n> $ vllm serve org/a\n> ~~~\n\n```\nvllm serve org/b -tp 2\n```\n"
+    script = run("-", given=SCRIPT)
+
+    assert titles(text, "README.md") == ["line 4: vllm serve org/a", "line 8: vllm serve org/b"]
+    assert spec_of(script)["model"]["id"] == "org/model"
+
+
+@pytest.mark.skipif(not RECIPES.is_dir(), reason="no recipes at hand")
+@pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
+def test_every_command_of_a_recipe_becomes_a_spec(path: Path) -> None:
+    """Or says at which word it does not."""
+    text = path.read_text(encoding="utf-8")
+    found = server_commands(path.read_bytes(), str(path))
+
+    written = text.count("vllm serve ") + text.count("vllm.entrypoints.openai.api_server")
+    assert 1 <= len(found) <= written + text.count("vllm/vllm-openai") + 20
+    for number in range(1, len(found) + 1):
+        done = run(str(path), "--command", str(number))
+        assert done.exit_code in (0, 1)
+        assert spec_of(done)["servespec"] == 1
+        assert (done.exit_code == 1) == ("error[" in done.stderr)
+
+
+def test_findings_of_the_spec_show_its_lines() -> None:
+    done = run("--", "vllm", "serve", "org/m", "--max-cudagraph-capture-size", "64")
+
+    assert done.exit_code == 0
+    assert "--> the imported spec:" in done.stderr
+    assert "|   max_cudagraph_capture_size: 64" in done.stderr
+
+
+def test_a_spec_error_names_the_file() -> None:
+    with pytest.raises(SpecError) as refused:
+        server_commands(b"servespec: 1\n", "a.yaml")
+
+    assert json.dumps(refused.value.diagnostics[0].to_json()).count("a.yaml") == 2
