@@ -26,14 +26,18 @@ def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
 
 
 def spec_bytes(argument: str) -> bytes:
-    """The bytes of a spec that is a file or a preset; SpecError where there is none."""
+    """The bytes of a file or a preset that an argument names; SpecError where it cannot be read, and for a folder."""
     if argument.startswith(PRESET_PREFIX):
         return _preset(argument)
     try:
         return Path(argument).read_bytes()
+    except IsADirectoryError:
+        message = f"`{argument}` is a folder, and folders are not searched"
+        help_text = f"name the files, such as `{argument.rstrip('/')}/*.yaml`"
+        raise SpecError([R008.at(Place(argument), message, help_text)]) from None
     except OSError as error:
         message = f"cannot read `{argument}`: {(error.strerror or 'unreadable').lower()}"
-        help_text = "name a spec file, `preset:NAME`, or `-` for standard input"
+        help_text = "name a file, `preset:NAME`, or `-` for standard input"
         raise SpecError([R008.at(Place(argument), message, help_text)]) from None
 
 
