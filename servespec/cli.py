@@ -819,6 +819,8 @@ def _asked(option: str, question: str, default: str | None) -> str:
     if not _is_terminal():
         raise typer.BadParameter("it is needed where there is no terminal to ask on", param_hint=option)
     answer: str = typer.prompt(question, default=default, err=True)
+    if not answer.strip():
+        raise typer.BadParameter("the answer is empty", param_hint=option)
     return answer.strip()
 
 

@@ -201,6 +201,14 @@ def test_init_asks_for_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyP
     assert data["scheduler"]["max_num_seqs"] == GOAL_VALUES[PresetGoal.LATENCY].max_num_seqs
 
 
+def test_init_takes_no_empty_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "_is_terminal", lambda: True)
+    done = run("init", "--gpu", "h200", "--goal", "latency", answers="  \n")
+
+    assert (done.exit_code, list(folder.iterdir())) == (2, [])
+    assert "the answer is empty" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
