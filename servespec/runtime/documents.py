@@ -13,7 +13,8 @@ from typing import Any, Final
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime.config_rules import R008, R014
-from servespec.runtime.spec_file import spec_diagnostics
+from servespec.runtime.spec_file import spec_diagnostics, with_bases
+from servespec.schema.overlays import EXTENDS
 from servespec.schema.overrides import with_overrides
 from servespec.schema.source import SpecSource, read_source
 
@@ -97,7 +98,7 @@ def document_of(argument: str, settings: tuple[str, ...]) -> Document:
     document = read_document(sys.stdin.buffer.read() if argument == "-" else read_bytes(argument), name)
     if document.kind is not Kind.SPEC or document.source is None:
         return document
-    source = with_overrides(document.source, settings)
+    source = with_overrides(with_bases(document.source), settings)
     return Document(name, Kind.SPEC, source.data, source)
 
 
@@ -135,7 +136,7 @@ def _likeness(data: Mapping[str, Any], schema: Mapping[str, Any]) -> float:
 
 def _kind_by_hand(data: Mapping[str, Any]) -> Kind:
     """A spec, unless nothing says so and the keys are a recipe's or the engine's flags."""
-    if "servespec" in data:
+    if "servespec" in data or EXTENDS in data:
         return Kind.SPEC
     from servespec.compiler.command_line.recipe import is_recipe
 

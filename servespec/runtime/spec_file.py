@@ -7,16 +7,19 @@ from servespec.compiler.facts.engine_fields import table, versions
 from servespec.compiler.spec_checks import spec_findings
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.runtime.config_rules import R008
+from servespec.schema.overlays import EXTENDS, layered
 from servespec.schema.overrides import with_overrides
-from servespec.schema.parse import parse_spec
+from servespec.schema.parse import parse_spec, shown
 from servespec.schema.source import SpecSource, read_source
 from servespec.schema.spec import ServingSpec
+from servespec.schema.spec_rules import S226, S227
 
 
 def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
-    """The spec that an argument names: a file, or `-` for standard input, with overrides laid over it."""
+    """The spec that an argument names: a file, or `-` for standard input, over its bases and under the overrides."""
     if argument == "-":
-        return with_overrides(read_source(sys.stdin.buffer.read(), "<stdin>"), settings)
+        source = read_source(sys.stdin.buffer.read(), "<stdin>")
+        return with_overrides(with_bases(source), settings)
     path = Path(argument)
     try:
         raw = path.read_bytes()
@@ -24,7 +27,36 @@ def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
         place = Place(argument)
         message = f"cannot read `{argument}`: {(error.strerror or 'unreadable').lower()}"
         raise SpecError([R008.at(place, message, "name a spec file, or `-` for standard input")]) from None
-    return with_overrides(read_source(raw, argument), settings)
+    return with_overrides(with_bases(read_source(raw, argument)), settings)
+
+
+def with_bases(source: SpecSource, above: tuple[Path, ...] = ()) -> SpecSource:
+    """``source`` over the files that its `extends` names; ``above`` are the files that led to it.
+
+    Raises SpecError where one cannot be read, or extends what led to it.
+    """
+    if EXTENDS not in source.data:
+        return source
+    written = source.data[EXTENDS]
+    names = [written] if isinstance(written, str) else written
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        message = f"`{EXTENDS}` is {shown(written)}"
+        raise SpecError([S226.at(source.place_of((EXTENDS,)), message, "write a file's name, or a list of names")])
+    chain = (*above, Path(source.name).resolve())
+    places = [source.place_of((EXTENDS,) if isinstance(written, str) else (EXTENDS, at)) for at in range(len(names))]
+    return layered(source, [_base(source, *named, chain) for named in zip(names, places, strict=True)])
+
+
+def _base(source: SpecSource, name: str, place: Place, chain: tuple[Path, ...]) -> SpecSource:
+    path = base_folder(source) / name
+    if path.resolve() in chain:
+        raise SpecError([S227.at(place, f"`{name}` extends this file itself", "delete one of the two `extends`")])
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        message = f"cannot read `{name}`: {(error.strerror or 'unreadable').lower()}"
+        raise SpecError([S226.at(place, message, "name a file, from the folder of this one")]) from None
+    return with_bases(read_source(raw, str(path)), chain)
 
 
 def spec_diagnostics(source: SpecSource, *, allow_code: bool) -> tuple[Diagnostic, ...]:
