@@ -1,19 +1,17 @@
 """Files by what they hold: a spec, what servespec writes, an engine's config or a recipe, found from their keys."""
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final
 
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
-from servespec.runtime.config_rules import R008, R014
-from servespec.runtime.spec_file import spec_diagnostics, with_bases
+from servespec.runtime.config_rules import R014
+from servespec.runtime.spec_file import read_argument, spec_diagnostics, with_bases
 from servespec.schema.overlays import EXTENDS
 from servespec.schema.overrides import with_overrides
 from servespec.schema.source import SpecSource, read_source
@@ -78,24 +76,10 @@ class Document:
     source: SpecSource | None
 
 
-def read_bytes(path: str) -> bytes:
-    """Of a file that an argument names; SpecError where it cannot be read, and for a folder."""
-    try:
-        return Path(path).read_bytes()
-    except IsADirectoryError:
-        message = f"`{path}` is a folder, and folders are not searched"
-        raise SpecError(
-            [R008.at(Place(path), message, f"name the files, such as `{path.rstrip('/')}/*.yaml`")]
-        ) from None
-    except OSError as error:
-        message = f"cannot read `{path}`: {(error.strerror or 'unreadable').lower()}"
-        raise SpecError([R008.at(Place(path), message, "name a file, or `-` for standard input")]) from None
-
-
 def document_of(argument: str, settings: tuple[str, ...]) -> Document:
     """The document that an argument names, with ``settings`` laid over a spec; SpecError as in reading."""
-    name = "<stdin>" if argument == "-" else argument
-    document = read_document(sys.stdin.buffer.read() if argument == "-" else read_bytes(argument), name)
+    name, raw = read_argument(argument)
+    document = read_document(raw, name)
     if document.kind is not Kind.SPEC or document.source is None:
         return document
     source = with_overrides(with_bases(document.source), settings)

@@ -15,19 +15,24 @@ from servespec.schema.spec import ServingSpec
 from servespec.schema.spec_rules import S226, S227
 
 
-def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
-    """The spec that an argument names: a file, or `-` for standard input, over its bases and under the overrides."""
+def read_argument(argument: str) -> tuple[str, bytes]:
+    """The name and the bytes of a file, or of standard input for `-`; SpecError where it cannot be read."""
     if argument == "-":
-        source = read_source(sys.stdin.buffer.read(), "<stdin>")
-        return with_overrides(with_bases(source), settings)
-    path = Path(argument)
+        return "<stdin>", sys.stdin.buffer.read()
     try:
-        raw = path.read_bytes()
+        return argument, Path(argument).read_bytes()
+    except IsADirectoryError:
+        message, files = f"`{argument}` is a folder, and folders are not searched", f"{argument.rstrip('/')}/*.yaml"
+        raise SpecError([R008.at(Place(argument), message, f"name the files, such as `{files}`")]) from None
     except OSError as error:
-        place = Place(argument)
         message = f"cannot read `{argument}`: {(error.strerror or 'unreadable').lower()}"
-        raise SpecError([R008.at(place, message, "name a spec file, or `-` for standard input")]) from None
-    return with_overrides(with_bases(read_source(raw, argument)), settings)
+        raise SpecError([R008.at(Place(argument), message, "name a file, or `-` for standard input")]) from None
+
+
+def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
+    """The spec that an argument names, over its bases and under the overrides."""
+    name, raw = read_argument(argument)
+    return with_overrides(with_bases(read_source(raw, name)), settings)
 
 
 def with_bases(source: SpecSource, above: tuple[Path, ...] = ()) -> SpecSource:
