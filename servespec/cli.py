@@ -377,7 +377,7 @@ def import_command(
         chosen = _chosen(commands_of(command), number)
         done = imported(chosen, gpu, count, tuple(settings or ()))
     # The line of a secret would show it.
-    texts = {} if done.holds_secret else {command[0]: _text_of(command[0])}
+    texts = {one.place.file: "" for one in done.leftovers} if done.holds_secret else {}
     _print_findings(list(done.leftovers), texts, FindingsFormat.text, to_stdout=False)
     _print_findings(list(done.findings), {IMPORTED: done.text}, FindingsFormat.text, to_stdout=False)
     _write(done.text, output)
@@ -418,7 +418,7 @@ def migrate(
     with _reporting(source.name, source.text):
         legacy = legacy_findings(source, allow_code=allow_code)
     if not legacy:
-        _write("" if write or check else source.text, None)
+        _write("" if write or check else source.own.text, None)
         typer.echo(f"{source.name}: nothing to migrate", err=True)
         return
     if check:
@@ -878,7 +878,7 @@ def _compiled(spec: str, options: "Options") -> "Plan":
         source = read_spec(spec, options.settings)
     with _reporting(source.name, source.text):
         made = compile_spec(compile_request(source, options))
-    _print_findings(list(made.diagnostics), {source.name: source.text}, FindingsFormat.text, to_stdout=False)
+    _print_findings(list(made.diagnostics), dict(source.texts), FindingsFormat.text, to_stdout=False)
     return made
 
 
@@ -924,8 +924,15 @@ def _print_findings(
         case FindingsFormat.github:
             text = render.github(findings)
         case FindingsFormat.text:
-            text = render.text(findings, texts, color=_wants_color(stream))
+            text = render.text(findings, _with_texts(texts, found), color=_wants_color(stream))
     typer.echo(text, nl=False, err=not to_stdout)
+
+
+def _with_texts(texts: dict[str, str], found: "list[Diagnostic]") -> dict[str, str]:
+    """``texts`` and those of the other files that findings are about, such as the bases of a spec."""
+    places = [place for one in found for place in (one.place, *(related.place for related in one.related))]
+    others = {place.file for place in places if place.range is not None} - texts.keys()
+    return {**texts, **{name: _text_of(name) for name in others}}
 
 
 def _wants_color(stream: Any) -> bool:

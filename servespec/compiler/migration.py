@@ -51,7 +51,7 @@ def migration_of(resolution: Resolution) -> Migration:
         budget_tokens=DEFAULT_BUDGET.value if resolution.defaults.wide else None,
     )
     edits = _edits(request.spec.compilation, replacement_of(request.spec.compilation, reach))
-    text = edited(request.source, edits)
+    text = edited(request.source.own, edits)
     if text is None:
         first = next(name for name in LEGACY_FIELDS if getattr(request.spec.compilation, name) is not None)
         place = request.source.place_of_key((_SECTION, first))

@@ -28,7 +28,15 @@ def spec_findings(
         *_incomplete(settings),
         *_not_available(spec, source),
         *_given_twice(spec, source),
+        *_not_extended(spec, source),
     )
+
+
+def _not_extended(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
+    """What is laid over its bases has no `extends` any more."""
+    if spec.extends is not None:
+        message = "the files that `extends` names are not read here"
+        yield spec_rules.S226.at(source.place_of(("extends",)), message, "write the spec to a file")
 
 
 def _not_available(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:

@@ -30,6 +30,8 @@ def spec_schema(version: str | None = None) -> dict[str, Any]:
             definition["additionalProperties"] = False
         definition["title"] = name
     _allow_null_sections(document)
+    # What a file leaves out may stand in one that it extends.
+    document["anyOf"] = [{"required": ["extends"]}, {"required": document.pop("required")}]
     return {
         "$schema": SCHEMA_DIALECT,
         "title": "servespec spec, version 1",

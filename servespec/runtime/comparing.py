@@ -9,9 +9,8 @@ from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Place, SpecError
 from servespec.runtime.config_rules import R018
-from servespec.runtime.documents import Kind, checked, read_document
+from servespec.runtime.documents import Kind, checked, document_of
 from servespec.runtime.gather import Options, compile_request
-from servespec.runtime.spec_file import spec_bytes
 from servespec.schema.overrides import with_overrides
 from servespec.schema.parse import parse_spec
 from servespec.schema.source import SpecSource
@@ -30,7 +29,7 @@ def plan_against(argument: str, plan: Plan, options: Options) -> Mapping[str, An
         return compile_spec(compile_request(source, replace(options, with_stock=False))).to_json()
     if not Path(argument).exists():
         raise SpecError([R018.at(Place(argument), f"`{argument}` is no file, and not `stock` or `legacy`", _HELP)])
-    document = read_document(spec_bytes(argument), argument)
+    document = document_of(argument, ())
     if document.kind in (Kind.PLAN, Kind.RECORD):
         return checked(document)
     if document.kind is not Kind.SPEC or document.source is None:

@@ -35,8 +35,8 @@ R007 = Rule(
     "The server would inherit it, and the plan does not know it. Unset it, or write it in the spec.",
 )  # fmt: skip
 R008 = Rule(
-    "R008", "spec-unreadable", Severity.ERROR, "the spec cannot be read",
-    "The argument is a file that can be read, `preset:NAME`, or `-` for standard input.",
+    "R008", "file-unreadable", Severity.ERROR, "a file cannot be read",
+    "An argument is a file that can be read, `preset:NAME`, or `-` for standard input; a folder is not searched.",
 )  # fmt: skip
 R009 = Rule(
     "R009", "hardware-absent", Severity.ERROR, "this machine is not the one that the spec is for",

@@ -1,7 +1,6 @@
 """Files by what they hold: a spec, what servespec writes, an engine's config or a recipe, found from their keys."""
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -12,7 +11,8 @@ from typing import Any, Final
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime.config_rules import R017
-from servespec.runtime.spec_file import spec_bytes, spec_diagnostics
+from servespec.runtime.spec_file import read_argument, spec_diagnostics, with_bases
+from servespec.schema.overlays import EXTENDS
 from servespec.schema.overrides import with_overrides
 from servespec.schema.source import SpecSource, read_source
 
@@ -78,11 +78,11 @@ class Document:
 
 def document_of(argument: str, settings: tuple[str, ...]) -> Document:
     """The document that an argument names, with ``settings`` laid over a spec; SpecError as in reading."""
-    name = "<stdin>" if argument == "-" else argument
-    document = read_document(sys.stdin.buffer.read() if argument == "-" else spec_bytes(argument), name)
+    name, raw = read_argument(argument)
+    document = read_document(raw, name)
     if document.kind is not Kind.SPEC or document.source is None:
         return document
-    source = with_overrides(document.source, settings)
+    source = with_overrides(with_bases(document.source), settings)
     return Document(name, Kind.SPEC, source.data, source)
 
 
@@ -120,7 +120,7 @@ def _likeness(data: Mapping[str, Any], schema: Mapping[str, Any]) -> float:
 
 def _kind_by_hand(data: Mapping[str, Any]) -> Kind:
     """A spec, unless nothing says so and the keys are a recipe's or the engine's flags."""
-    if "servespec" in data:
+    if "servespec" in data or EXTENDS in data:
         return Kind.SPEC
     from servespec.compiler.command_line.recipe import is_recipe
 

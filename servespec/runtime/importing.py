@@ -1,9 +1,7 @@
 """A command line, or a file that holds some, read and written as a spec."""
 
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from servespec.compiler.command_line.file_commands import server_commands
 from servespec.compiler.command_line.importing import imported_text, ranks_of
@@ -12,10 +10,9 @@ from servespec.compiler.command_line.server_command import ServerCommand
 from servespec.compiler.command_line.word import COMMAND_LINE, typed_words
 from servespec.compiler.command_rules import S310
 from servespec.compiler.facts.engine_fields import table, versions
-from servespec.diagnostics import Diagnostic, Place, SpecError, in_file_order
+from servespec.diagnostics import Diagnostic, Place, in_file_order
 from servespec.runtime.command_file import config_texts, on_the_engine_as_it_is
-from servespec.runtime.config_rules import R008
-from servespec.runtime.spec_file import spec_diagnostics
+from servespec.runtime.spec_file import read_argument, spec_diagnostics
 from servespec.schema.overrides import with_overrides
 from servespec.schema.source import read_source
 
@@ -43,14 +40,8 @@ def commands_of(words: Sequence[str]) -> tuple[ServerCommand, ...]:
     """
     if len(words) > 1:
         return (ServerCommand("a command line", Place(COMMAND_LINE), typed_words(words)),)
-    if words[0] == "-":
-        return server_commands(sys.stdin.buffer.read(), "<stdin>")
-    try:
-        return server_commands(Path(words[0]).read_bytes(), words[0])
-    except OSError as error:
-        message = f"cannot read `{words[0]}`: {(error.strerror or 'unreadable').lower()}"
-        help_text = "name a file, or write `servespec import -- vllm serve ...`"
-        raise SpecError([R008.at(Place(words[0]), message, help_text)]) from None
+    name, raw = read_argument(words[0])
+    return server_commands(raw, name)
 
 
 def imported(command: ServerCommand, gpu: str, count: int | None, settings: tuple[str, ...]) -> Import:

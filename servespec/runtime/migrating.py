@@ -12,7 +12,7 @@ from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime.config_rules import R008
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.private_file import rewrite
-from servespec.runtime.spec_file import further_findings
+from servespec.runtime.spec_file import further_findings, with_bases
 from servespec.schema.capture_fields import legacy_in_force
 from servespec.schema.parse import parse_spec
 from servespec.schema.source import SpecSource, read_source
@@ -53,7 +53,7 @@ def migrated(source: SpecSource, options: Options) -> Migrated:
     before = compile_spec(compile_request(source, replace(options, with_stock=True)))
     migration = migration_of(before.resolution)
     try:
-        after = compile_spec(compile_request(read_source(migration.text, source.name), options))
+        after = compile_spec(compile_request(with_bases(read_source(migration.text, source.name)), options))
     except SpecError as error:
         raise RefusedAfterError(migration.text, error) from None
     if after.lowered.lowering is Lowering.NONE and not after.resolution.complete:

@@ -9,20 +9,19 @@ from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.presets.catalog import PRESET_PREFIX, preset_bytes, preset_names
 from servespec.runtime.config_rules import R008, R014
 from servespec.schema.nearest import nearest
+from servespec.schema.overlays import EXTENDS, layered
 from servespec.schema.overrides import with_overrides
-from servespec.schema.parse import parse_spec
+from servespec.schema.parse import parse_spec, shown
 from servespec.schema.source import SpecSource, read_source
 from servespec.schema.spec import ServingSpec
+from servespec.schema.spec_rules import S226, S227
 
 
-def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
-    """The spec that an argument names, with overrides laid over it.
-
-    A file, `-` for standard input, or `preset:NAME`.  Raises SpecError where it cannot be read or is not YAML.
-    """
+def read_argument(argument: str) -> tuple[str, bytes]:
+    """The name and the bytes of a file, a preset, or standard input for `-`; SpecError where it cannot be read."""
     if argument == "-":
-        return with_overrides(read_source(sys.stdin.buffer.read(), "<stdin>"), settings)
-    return with_overrides(read_source(spec_bytes(argument), argument), settings)
+        return "<stdin>", sys.stdin.buffer.read()
+    return argument, spec_bytes(argument)
 
 
 def spec_bytes(argument: str) -> bytes:
@@ -32,9 +31,8 @@ def spec_bytes(argument: str) -> bytes:
     try:
         return Path(argument).read_bytes()
     except IsADirectoryError:
-        message = f"`{argument}` is a folder, and folders are not searched"
-        help_text = f"name the files, such as `{argument.rstrip('/')}/*.yaml`"
-        raise SpecError([R008.at(Place(argument), message, help_text)]) from None
+        message, files = f"`{argument}` is a folder, and folders are not searched", f"{argument.rstrip('/')}/*.yaml"
+        raise SpecError([R008.at(Place(argument), message, f"name the files, such as `{files}`")]) from None
     except OSError as error:
         message = f"cannot read `{argument}`: {(error.strerror or 'unreadable').lower()}"
         help_text = "name a file, `preset:NAME`, or `-` for standard input"
@@ -50,6 +48,41 @@ def _preset(argument: str) -> bytes:
     suggestion = f"did you mean `{PRESET_PREFIX}{near[0]}`? " if near else ""
     help_text = f"{suggestion}`servespec presets list` names them"
     raise SpecError([R014.at(Place(argument), f"there is no preset `{name}`", help_text)])
+
+
+def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
+    """The spec that an argument names, over its bases and under the overrides."""
+    name, raw = read_argument(argument)
+    return with_overrides(with_bases(read_source(raw, name)), settings)
+
+
+def with_bases(source: SpecSource, above: tuple[Path, ...] = ()) -> SpecSource:
+    """``source`` over the files that its `extends` names; ``above`` are the files that led to it.
+
+    Raises SpecError where one cannot be read, or extends what led to it.
+    """
+    if EXTENDS not in source.data:
+        return source
+    written = source.data[EXTENDS]
+    names = [written] if isinstance(written, str) else written
+    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+        message = f"`{EXTENDS}` is {shown(written)}"
+        raise SpecError([S226.at(source.place_of((EXTENDS,)), message, "write a file's name, or a list of names")])
+    chain = (*above, Path(source.name).resolve())
+    places = [source.place_of((EXTENDS,) if isinstance(written, str) else (EXTENDS, at)) for at in range(len(names))]
+    return layered(source, [_base(source, *named, chain) for named in zip(names, places, strict=True)])
+
+
+def _base(source: SpecSource, name: str, place: Place, chain: tuple[Path, ...]) -> SpecSource:
+    path = base_folder(source) / name
+    if path.resolve() in chain:
+        raise SpecError([S227.at(place, f"`{name}` extends this file itself", "delete one of the two `extends`")])
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        message = f"cannot read `{name}`: {(error.strerror or 'unreadable').lower()}"
+        raise SpecError([S226.at(place, message, "name a file, from the folder of this one")]) from None
+    return with_bases(read_source(raw, str(path)), chain)
 
 
 def spec_diagnostics(source: SpecSource, *, allow_code: bool) -> tuple[Diagnostic, ...]:

@@ -21,6 +21,10 @@ class OverriddenSource(SpecSource):
     base: SpecSource | None = field(default=None, repr=False)
     overrides: Mapping[SpecPath, str] = field(default_factory=dict)
 
+    @property
+    def texts(self) -> Mapping[str, str]:
+        return self._base().texts
+
     def place_of(self, path: SpecPath) -> Place:
         return self._override_place(path) or self._base().place_of(path)
 

@@ -66,6 +66,16 @@ class SpecSource:
     _root: Map | None = field(default=None, repr=False, compare=False)
     _lines: Lines | None = field(default=None, repr=False, compare=False)
 
+    @property
+    def own(self) -> "SpecSource":
+        """The file alone, without those that it is laid over."""
+        return self
+
+    @property
+    def texts(self) -> Mapping[str, str]:
+        """The text of every file that it was read from, by name."""
+        return {self.name: self.text}
+
     def place_of(self, path: SpecPath) -> Place:
         """Where the value at ``path`` is written; its key where the value is empty or a block.
 

@@ -300,6 +300,9 @@ class ServingSpec(Section):
 
     servespec: Literal[1]
     """Version of the spec format."""
+    extends: str | Annotated[tuple[str, ...], Strict(False)] | None = Field(default=None, examples=["base.yaml"])
+    """Spec files, from this one's folder, whose values stand where this one says nothing; of several a later one stands
+    over an earlier one. Mappings are put together key by key, lists are not. Default: none."""
     model: ModelSection
     hardware: HardwareSection
     parallel: Annotated[ParallelSection, _OPTIONAL] = Field(default_factory=ParallelSection)

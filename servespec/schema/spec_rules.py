@@ -146,5 +146,14 @@ S225 = Rule(
     "`migrate` changes these lines and no others; where an alias or a merge brings a field in, a person writes the "
     "replacement. The new fields reach the engine through a lowering; `none` passes the legacy ones alone.",
 )  # fmt: skip
+S226 = Rule(
+    "S226", "base-unreadable", Severity.ERROR, "a file that `extends` names cannot be read",
+    "`extends` is the name of a file, or a list of names, each taken from the folder of the file that names it. A spec "
+    "without a folder, such as one made from a command line, extends nothing.",
+)  # fmt: skip
+S227 = Rule(
+    "S227", "extends-itself", Severity.ERROR, "a file extends itself, directly or through others",
+    "Values that all files share go into a file that extends none of them.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

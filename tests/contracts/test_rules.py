@@ -24,6 +24,8 @@ FIRED_ELSEWHERE = {
         "tests/unit/test_source.py",
     ),
     "S225": "tests/unit/test_migration.py",
+    "S226": "tests/runtime/test_overlays.py",
+    "S227": "tests/runtime/test_overlays.py",
     "R008": "tests/contracts/test_cli.py",
     "R009": "tests/contracts/test_cli.py",
     "R010": "tests/contracts/test_cli.py",

@@ -49,8 +49,11 @@ def test_remarks_are_known() -> None:
 
 @pytest.mark.parametrize("block", YAML, ids=str)
 def test_yaml_compiles(block: Block, folder: Path) -> None:
-    is_whole = "servespec" in read_source(block.text, "block").data
+    is_whole = not read_source(block.text, "block").data.keys().isdisjoint({"servespec", "extends"})
     path = folder / "examples" / "block.yaml" if "examples/models" not in block.text else folder / "block.yaml"
+    for other in blocks(block.page):
+        if name := other.remark("file"):
+            (path.parent / name).write_text(other.text)
     path.write_text(block.text if is_whole else _FRAGMENT_BASE + block.text)
     refused = block.remark("refused")
     if refused is None:

@@ -106,8 +106,9 @@ def _is_touched(line: str) -> bool:
 
 
 def _in_order(lines: list[str], text: list[str]) -> bool:
-    rest = iter(text)
-    return all(line in rest for line in lines)
+    """A comma goes with the pair that it stood before."""
+    rest = (line.rstrip("\r\n,") for line in text)
+    return all(line.rstrip("\r\n,") in rest for line in lines)
 
 
 def _comments(text: str) -> list[str]:

@@ -54,12 +54,11 @@ def test_one_that_lost_a_key_is_still_that_and_not_valid(kind: Kind) -> None:
         assert "R017" in codes
 
 
-@pytest.mark.parametrize("case", every_case(), ids=lambda case: case.name)
+@pytest.mark.parametrize(
+    "case", [case for case in every_case() if case.name != "errors-syntax"], ids=lambda case: case.name
+)
 def test_a_spec_is_never_taken_for_anything_else(case: Any) -> None:
     raw = (case.folder / "spec.yaml").read_bytes()
-    if "errors-syntax" in case.name:
-        pytest.skip("it cannot be read")
-
     document = read_document(raw, "spec.yaml")
 
     assert document.kind is Kind.SPEC

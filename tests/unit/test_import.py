@@ -5,11 +5,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from servespec.cli import app
 from servespec.compiler.command_line.file_commands import server_commands
+from servespec.compiler.command_line.server_command import ServerCommand
 from servespec.diagnostics import SpecError
+from servespec.runtime.importing import imported
 from servespec.schema.source import read_source
 from tests.plans import REPOSITORY
 
@@ -220,3 +224,35 @@ def test_a_spec_error_names_the_file() -> None:
         server_commands(b"servespec: 1\n", "a.yaml")
 
     assert json.dumps(refused.value.diagnostics[0].to_json()).count("a.yaml") == 2
+
+
+pieces = st.one_of(
+    st.sampled_from(
+        ["vllm serve m", "```bash\n", "```\n", "\n", "export A=1\n", "A=(", ")", "'", '"', "$A", "${A", "$(", "`",
+         "<<E\n", "E\n", "\\", "> ", ">&", "&", "#", "model:", "  model_id: x\n", "features: [a]\n",
+         "--config x.yaml ", "=", " "]
+    ),
+    st.text(max_size=6),
+)  # fmt: skip
+
+
+def text_of(command: ServerCommand) -> str:
+    """The spec of a command, '' where a word holds what no spec can."""
+    try:
+        return imported(command, "h200", None, ()).text
+    except SpecError as error:
+        if {one.code for one in error.diagnostics} != {"S002"}:
+            raise
+        return ""
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(pieces, max_size=12).map("".join), st.sampled_from(["a.sh", "a.md", "a.yaml"]))
+def test_any_text_is_read_or_refused(text: str, name: str) -> None:
+    """With findings, never with another exception; what is written is a file that can be read."""
+    try:
+        commands = server_commands(text.encode(errors="replace"), name)
+    except SpecError:
+        return
+    for written in filter(None, map(text_of, commands)):
+        assert read_source(written, "spec").data["hardware"]["gpu"] == "h200"

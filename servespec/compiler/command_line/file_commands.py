@@ -8,7 +8,7 @@ from servespec.compiler.command_line.program import serves
 from servespec.compiler.command_line.recipe import is_recipe, recipe_commands
 from servespec.compiler.command_line.server_command import ServerCommand
 from servespec.compiler.command_line.shell_text import ShellCommand, ShellWord, shell_commands
-from servespec.compiler.command_line.word import Word, quoted
+from servespec.compiler.command_line.word import Word, on_one_line, quoted
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.schema.source import SpecSource, read_source
 from servespec.schema.source_faults import Lines, Span
@@ -80,7 +80,7 @@ def _server_command(command: ShellCommand, name: str, lines: Lines) -> ServerCom
     made = tuple(Word(word.text, place) for word, place in zip(words, places, strict=True))
     found = tuple(one for word, place in zip(words, places, strict=True) for one in _unset(word, place))
     first = lines.range_of(command.words[0].span).start
-    title = f"line {first.line}: {' '.join(_title_words(command))}"
+    title = f"line {first.line}: {on_one_line(' '.join(_title_words(command)))}"
     return ServerCommand(title, places[len(command.exported)], made, found)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from servespec.compiler.command_line.reading import CommandLine
+from servespec.compiler.command_line.word import on_one_line
 from servespec.diagnostics import Diagnostic
 from servespec.schema.dump import Path, dump_yaml
 from servespec.schema.modeline import MODELINE
@@ -26,7 +27,7 @@ def imported_text(data: Mapping[str, Any], leftovers: tuple[Diagnostic, ...], ti
     comments = {}
     if (data.get("engine") or {}).get("lowering") == "none":
         comments[_LOWERING] = "graphs as the unmodified engine makes them; `auto` captures what the plan asks for"
-    header = "\n".join(f"# {line}" for line in _header(leftovers, title))
+    header = "\n".join(f"# {on_one_line(line)}" for line in _header(leftovers, title))
     return f"{MODELINE}\n{header}\n{dump_yaml(data, comments)}"
 
 

@@ -43,7 +43,9 @@ def _command(source: SpecSource, variant: str) -> ServerCommand:
     for feature in _on_by_default(source):
         words += _arguments(source, ("features", feature, "args"))
     place = source.place_of_key(at) if _at(source, at) is not None else source.place_of(model)
-    return ServerCommand(f"the recipe's variant `{variant}`", place, tuple(words), tuple(_left_out(source, variant)))
+    return ServerCommand(
+        f"the recipe's variant {quoted(variant)}", place, tuple(words), tuple(_left_out(source, variant))
+    )
 
 
 def _at(source: SpecSource, path: SpecPath) -> Any:

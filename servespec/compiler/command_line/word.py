@@ -60,8 +60,13 @@ def typed_words(texts: Sequence[str]) -> tuple[Word, ...]:
 
 def quoted(text: str) -> str:
     """A text in backticks, short and on one line."""
-    line = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[: _LONGEST_QUOTED + 1])
+    line = on_one_line(text[: _LONGEST_QUOTED + 1])
     return f"`{line if len(line) <= _LONGEST_QUOTED else line[:_LONGEST_QUOTED] + '…'}`"
+
+
+def on_one_line(text: str) -> str:
+    """What cannot be printed as the escape that Python has for it."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text)
 
 
 def read_json(text: str) -> Any:
