@@ -27,7 +27,7 @@ def read_argument(argument: str) -> tuple[str, bytes]:
 def spec_bytes(argument: str) -> bytes:
     """The bytes of a file or a preset that an argument names; SpecError where it cannot be read, and for a folder."""
     if argument.startswith(PRESET_PREFIX):
-        return _preset(argument)
+        return _preset(argument, Place(argument))
     try:
         return Path(argument).read_bytes()
     except IsADirectoryError:
@@ -39,7 +39,7 @@ def spec_bytes(argument: str) -> bytes:
         raise SpecError([R008.at(Place(argument), message, help_text)]) from None
 
 
-def _preset(argument: str) -> bytes:
+def _preset(argument: str, place: Place) -> bytes:
     name = argument.removeprefix(PRESET_PREFIX)
     found = preset_bytes(name)
     if found is not None:
@@ -47,7 +47,7 @@ def _preset(argument: str) -> bytes:
     near = nearest(name, preset_names())
     suggestion = f"did you mean `{PRESET_PREFIX}{near[0]}`? " if near else ""
     help_text = f"{suggestion}`servespec presets list` names them"
-    raise SpecError([R014.at(Place(argument), f"there is no preset `{name}`", help_text)])
+    raise SpecError([R014.at(place, f"there is no preset `{name}`", help_text)])
 
 
 def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
@@ -74,6 +74,8 @@ def with_bases(source: SpecSource, above: tuple[Path, ...] = ()) -> SpecSource:
 
 
 def _base(source: SpecSource, name: str, place: Place, chain: tuple[Path, ...]) -> SpecSource:
+    if name.startswith(PRESET_PREFIX):
+        return read_source(_preset(name, place), name)
     path = base_folder(source) / name
     if path.resolve() in chain:
         raise SpecError([S227.at(place, f"`{name}` extends this file itself", "delete one of the two `extends`")])
@@ -81,7 +83,8 @@ def _base(source: SpecSource, name: str, place: Place, chain: tuple[Path, ...]) 
         raw = path.read_bytes()
     except OSError as error:
         message = f"cannot read `{name}`: {(error.strerror or 'unreadable').lower()}"
-        raise SpecError([S226.at(place, message, "name a file, from the folder of this one")]) from None
+        help_text = "name a file, from the folder of this one, or `preset:NAME`"
+        raise SpecError([S226.at(place, message, help_text)]) from None
     return with_bases(read_source(raw, str(path)), chain)
 
 

@@ -205,3 +205,26 @@ def _decides(data: Any, path: SpecPath) -> bool:
             return False
         data = data[step]
     return True
+
+
+def test_a_preset_is_a_base(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: preset:qwen3-8b__h200__latency\nserve: {port: 9000}\n", encoding="utf-8")
+
+    source = read_spec(str(path))
+
+    assert (source.data["serve"]["port"], source.data["speculative"]["method"]) == (9000, "eagle3")
+    assert source.place_of(("speculative", "method")).file == "preset:qwen3-8b__h200__latency"
+    assert source.place_of(("serve", "port")).file == str(path)
+
+
+def test_a_base_that_is_no_preset_is_told_where_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("extends: preset:qwen3-8b__h200__latncy\n", encoding="utf-8")
+
+    with pytest.raises(SpecError) as refused:
+        read_spec(str(path))
+
+    (finding,) = refused.value.diagnostics
+    assert (finding.code, finding.place.file) == ("R014", str(path))
+    assert "`preset:qwen3-8b__h200__latency`" in (finding.help or "")
