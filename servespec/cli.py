@@ -145,6 +145,8 @@ def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[
         findings = document_findings(document, allow_code=allow_code)
     except SpecError as error:
         return str(Kind.SPEC), list(error.diagnostics), _text_of(path)
+    if settings and document.kind is not Kind.SPEC:
+        raise typer.BadParameter(f"it lays values over specs, and `{path}` is none", param_hint="--set")
     text = "" if document.source is None else document.source.text
     return str(document.kind), list(in_file_order(findings)), text
 
