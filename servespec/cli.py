@@ -169,6 +169,8 @@ def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[
         findings = document_findings(document, allow_code=allow_code)
     except SpecError as error:
         return str(Kind.SPEC), list(error.diagnostics), _text_of(path)
+    if settings and document.kind is not Kind.SPEC:
+        raise typer.BadParameter(f"it lays values over specs, and `{path}` is none", param_hint="--set")
     text = "" if document.source is None else document.source.text
     return str(document.kind), list(in_file_order(findings)), text
 
@@ -376,9 +378,7 @@ def import_command(
     with _reporting(command[0]):
         chosen = _chosen(commands_of(command), number)
         done = imported(chosen, gpu, count, tuple(settings or ()))
-    # The line of a secret would show it.
-    texts = {one.place.file: "" for one in done.leftovers} if done.holds_secret else {}
-    _print_findings(list(done.leftovers), texts, FindingsFormat.text, to_stdout=False)
+    _print_findings(list(done.leftovers), {}, FindingsFormat.text, to_stdout=False)
     _print_findings(list(done.findings), {IMPORTED: done.text}, FindingsFormat.text, to_stdout=False)
     _write(done.text, output)
     if has_errors((*done.leftovers, *done.findings)):
@@ -929,9 +929,15 @@ def _print_findings(
 
 
 def _with_texts(texts: dict[str, str], found: "list[Diagnostic]") -> dict[str, str]:
-    """``texts`` and those of the other files that findings are about, such as the bases of a spec."""
+    """``texts`` and those of the other files that findings are about, such as the bases of a spec.
+
+    Of a file with a secret that was left out nothing is shown: the line would show it.
+    """
+    from servespec.compiler.command_rules import S310
+
     places = [place for one in found for place in (one.place, *(related.place for related in one.related))]
-    others = {place.file for place in places if place.range is not None} - texts.keys()
+    with_secret = {one.place.file for one in found if one.rule is S310}
+    others = {place.file for place in places if place.range is not None} - texts.keys() - with_secret
     return {**texts, **{name: _text_of(name) for name in others}}
 
 

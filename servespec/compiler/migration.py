@@ -20,6 +20,7 @@ from servespec.schema.capture_fields import (
     replacement_of,
 )
 from servespec.schema.source_edits import PairEdits, edited, written
+from servespec.schema.spec import CompilationSection
 
 _SECTION = "compilation"
 
@@ -60,7 +61,7 @@ def migration_of(resolution: Resolution) -> Migration:
     return Migration(text, tuple(_changes(edits)))
 
 
-def _edits(section: Any, fields: dict[str, Any]) -> PairEdits:
+def _edits(section: CompilationSection, fields: dict[str, Any]) -> PairEdits:
     """Prefill keeps the legacy value, which is in tokens like it; decode gets a line of its own."""
     set_fields = [name for name in LEGACY_FIELDS if getattr(section, name) is not None]
     main = LEGACY_SIZES if LEGACY_SIZES in set_fields else LEGACY_MAX

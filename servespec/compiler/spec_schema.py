@@ -30,13 +30,19 @@ def spec_schema(version: str | None = None) -> dict[str, Any]:
             definition["additionalProperties"] = False
         definition["title"] = name
     _allow_null_sections(document)
-    # What a file leaves out may stand in one that it extends.
-    document["anyOf"] = [{"required": ["extends"]}, {"required": document.pop("required")}]
+    document["anyOf"] = [{"required": ["extends"]}, _required(document)]
     return {
         "$schema": SCHEMA_DIALECT,
         "title": "servespec spec, version 1",
         **{key: value for key, value in document.items() if key != "title"},
     }
+
+
+def _required(document: dict[str, Any]) -> dict[str, Any]:
+    """What a spec has to say, taken out of ``document``: a file that extends another may leave it to that."""
+    definitions = {name: document["$defs"][model.__name__] for name, model in sections()}
+    inner = {name: {"required": one.pop("required")} for name, one in definitions.items() if "required" in one}
+    return {"required": document.pop("required"), "properties": inner}
 
 
 def _engine_properties(model: type[OpenSection], engine: EngineTable) -> dict[str, Any]:

@@ -143,7 +143,7 @@ def _memory(changes: Sequence[Json], *, details: bool) -> str:
     ]
     shown = [row for row in rows if details or row[1] != row[2]]
     if not shown:
-        return "memory of one device: nothing that two decimals or a total show" if changes else ""
+        return "memory of one device: the same to two decimals" if changes else ""
     return "\n".join(["memory of one device", aligned([("", "before", "after"), *shown])])
 
 

@@ -8,7 +8,6 @@ from servespec.compiler.command_line.importing import imported_text, ranks_of
 from servespec.compiler.command_line.reading import command_line_source, read_words
 from servespec.compiler.command_line.server_command import ServerCommand
 from servespec.compiler.command_line.word import COMMAND_LINE, typed_words
-from servespec.compiler.command_rules import S310
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.diagnostics import Diagnostic, Place, in_file_order
 from servespec.runtime.command_file import config_texts, on_the_engine_as_it_is
@@ -26,11 +25,6 @@ class Import:
     text: str
     leftovers: tuple[Diagnostic, ...]
     findings: tuple[Diagnostic, ...]
-
-    @property
-    def holds_secret(self) -> bool:
-        """Whether the command has a secret that was left out."""
-        return any(one.rule is S310 for one in self.leftovers)
 
 
 def commands_of(words: Sequence[str]) -> tuple[ServerCommand, ...]:

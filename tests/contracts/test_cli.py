@@ -119,6 +119,7 @@ def test_1_for_a_file_that_is_not_there(command: str, tmp_path: Path) -> None:
      ("plan", "--", "vllm", "serve", "org/model"), ("plan", "--emit", "shell", "--", "vllm", "serve", "org/model"),
      ("plan", str(GOOD), "--emit", "argv", "--details"), ("plan", str(GOOD), "--emit", "argv", "--format", "json"),
      ("plan", str(GOOD), "--emit", "argv", "--against", "stock"), ("migrate", "-", "--write"),
+     ("validate", str(GOOD.with_name("plan.json")), "--set", "serve.port=1"),
      ("migrate", str(GOOD), "--write", "--check"), ("import", "x.sh"), ("import", "--gpu", "h200")],
 )  # fmt: skip
 def test_2_for_usage(words: tuple[str, ...]) -> None:

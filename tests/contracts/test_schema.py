@@ -97,5 +97,15 @@ def test_an_editor_and_we_refuse_the_same(path: tuple[str, ...], value: Any) -> 
     assert has_errors(spec_diagnostics(read_source(json.dumps(spec), "spec.yaml"), allow_code=False))
 
 
+@pytest.mark.parametrize("lost", [("servespec",), ("model",), ("model", "id"), ("hardware", "gpu")])
+def test_an_editor_asks_an_overlay_for_nothing_that_its_base_may_say(lost: tuple[str, ...]) -> None:
+    whole: Json = {"servespec": 1, "model": {"id": "org/m"}, "hardware": {"gpu": "h200", "count": 2}}
+    section = whole if len(lost) == 1 else whole[lost[0]]
+    del section[lost[-1]]
+
+    assert faults(whole) != []
+    assert faults({**whole, "extends": "base.yaml"}) == []
+
+
 def test_every_file_beside_the_schemas_is_looked_at() -> None:
     assert PUBLISHED

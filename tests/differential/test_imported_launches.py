@@ -104,7 +104,7 @@ def launched(command: ServerCommand, outcomes: Counter[str]) -> Launched | None:
         entry="serve" if program.entry is Entry.SERVE else "api_server",
         again=again,
         env=env,
-        variables={name: value for _, name, value in program.variables},
+        variables={name: value for word, name, value in program.variables if not word.unset},
         leftover=leftover_flags(done),
     )
 

@@ -15,7 +15,7 @@ from servespec.compiler.command_line.server_command import ServerCommand
 from servespec.diagnostics import SpecError
 from servespec.runtime.importing import imported
 from servespec.schema.source import read_source
-from tests.plans import REPOSITORY
+from tests.plans import REPOSITORY, model_folder
 
 RECIPES = REPOSITORY.parent / "shared" / "cases" / "recipes"
 
@@ -151,6 +151,17 @@ def test_the_engine_s_own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (named.exit_code, spec_of(named)["model"]["id"]) == (0, "org/model")
 
 
+def test_a_secret_of_a_config_file_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("c.yaml").write_text(f"model: {model_folder('qwen3-8b')}\napi-key: mine\nenable-prefix-caching: false\n")
+
+    done = run("c.yaml")
+    planned = CliRunner().invoke(app, ["plan", "--gpu", "h200", "--", "vllm", "serve", "--config", "c.yaml"])
+
+    assert (done.exit_code, planned.exit_code) == (0, 0)
+    assert all("warning[S310]" in one.stderr and "mine" not in one.output for one in (done, planned))
+
+
 def test_what_nothing_sets_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "serve.sh"
     path.write_text('vllm serve org/model --host "$HOST"\n')
@@ -159,6 +170,21 @@ def test_what_nothing_sets_is_an_error(tmp_path: Path) -> None:
 
     assert done.exit_code == 1
     assert f"error[S318]: nothing above sets `$HOST` in `$HOST`\n --> {path}:1:29" in done.stderr
+
+
+def test_what_is_not_carried_may_be_unset(tmp_path: Path) -> None:
+    """A secret, a variable of another program, and the options of a container."""
+    path = tmp_path / "serve.sh"
+    path.write_text(
+        "export OTHER=$1\ndocker run -v $HOME/x:/x -e HF_TOKEN=$TOKEN -e VLLM_LOGGING_LEVEL=$LEVEL vllm/vllm-openai m\n"
+    )
+
+    done = run(str(path))
+
+    assert done.exit_code == 1
+    assert done.stderr.count("error[S318]") == 1
+    assert "nothing above sets `$LEVEL` in `VLLM_LOGGING_LEVEL`" in done.stderr
+    assert "env" not in spec_of(done)["engine"]
 
 
 def test_a_value_can_be_laid_over_it() -> None:

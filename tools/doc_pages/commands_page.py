@@ -28,7 +28,10 @@ EXIT_CODES: Mapping[int, tuple[str, str]] = {
     5: ("launch failed", "The engine did not start, or not in time."),
     6: (
         "differs",
-        "Captured and planned graphs (L016), graphs and eager (L023, L025), steps (L034), or plans under `--against`.",
+        (
+            "What was captured differs from the plan (L016), graphs from eager (L023, L025), a plan from the one that "
+            "`--against` names, or steps failed (L034)."
+        ),
     ),
     7: ("died", "The server died after it was ready, or did not answer."),
     70: ("our fault", "A fault of servespec itself; report it."),

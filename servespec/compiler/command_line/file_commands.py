@@ -7,9 +7,9 @@ from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.program import serves
 from servespec.compiler.command_line.recipe import is_recipe, recipe_commands
 from servespec.compiler.command_line.server_command import ServerCommand
-from servespec.compiler.command_line.shell_text import ShellCommand, ShellWord, shell_commands
-from servespec.compiler.command_line.word import Word, on_one_line, quoted
-from servespec.diagnostics import Diagnostic, Place, SpecError
+from servespec.compiler.command_line.shell_text import ShellCommand, shell_commands
+from servespec.compiler.command_line.word import Word, on_one_line
+from servespec.diagnostics import Place, SpecError
 from servespec.schema.source import SpecSource, read_source
 from servespec.schema.source_faults import Lines, Span
 
@@ -77,11 +77,10 @@ def _fenced(text: str) -> Iterator[Span]:
 def _server_command(command: ShellCommand, name: str, lines: Lines) -> ServerCommand:
     words = (*command.exported, *command.words)
     places = [Place(name, lines.range_of(word.span)) for word in words]
-    made = tuple(Word(word.text, place) for word, place in zip(words, places, strict=True))
-    found = tuple(one for word, place in zip(words, places, strict=True) for one in _unset(word, place))
+    made = tuple(Word(word.text, place, unset=word.unset) for word, place in zip(words, places, strict=True))
     first = lines.range_of(command.words[0].span).start
     title = f"line {first.line}: {on_one_line(' '.join(_title_words(command)))}"
-    return ServerCommand(title, places[len(command.exported)], made, found)
+    return ServerCommand(title, places[len(command.exported)], made)
 
 
 def _title_words(command: ShellCommand) -> list[str]:
@@ -89,9 +88,3 @@ def _title_words(command: ShellCommand) -> list[str]:
     texts = [word.text for word in command.words if not re.match(r"\w+=", word.text)]
     start = next((at for at, text in enumerate(texts) if text.endswith("vllm") or "vllm" in text), 0)
     return texts[start : start + _LONGEST_TITLE]
-
-
-def _unset(word: ShellWord, place: Place) -> Iterator[Diagnostic]:
-    for reference in word.unset:
-        message = f"nothing above sets {quoted(reference)} in {quoted(word.text.partition('=')[0])}"
-        yield rules.S318.at(place, message, "write its value in its place")

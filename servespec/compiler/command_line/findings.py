@@ -1,6 +1,6 @@
 """Findings that several steps of reading make."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.word import Word, quoted
@@ -22,3 +22,10 @@ def secret(name: str, setting: str, word: Word) -> Diagnostic:
     variable = setting if setting.isupper() else _SECRET_VARIABLES.get(setting)
     help_text = f"set `{variable}` in the shell that starts the server" if variable else "keep it out of specs"
     return rules.S310.at(word.place, f"{quoted(name)}{word.where} may hold a secret and is not carried", help_text)
+
+
+def unset(word: Word) -> Iterator[Diagnostic]:
+    """What nothing in the script of ``word`` sets."""
+    for reference in word.unset:
+        message = f"nothing above sets {quoted(reference)} in {quoted(word.name)}{word.where}"
+        yield rules.S318.at(word.place, message, "write its value in its place")

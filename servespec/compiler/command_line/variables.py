@@ -5,7 +5,7 @@ from typing import Any
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.carrying import Carried
-from servespec.compiler.command_line.findings import secret
+from servespec.compiler.command_line.findings import secret, unset
 from servespec.compiler.command_line.program import Program
 from servespec.compiler.command_line.word import Word, quoted
 from servespec.compiler.engine_homes import VARIABLE_HOMES
@@ -24,10 +24,12 @@ def carried_variables(program: Program, table: EngineTable, found: list[Diagnost
         last[name] = (word, value)
     for name, (word, value) in last.items():
         one = _carried(word, name, value, table)
-        if isinstance(one, Carried):
-            yield one
-        else:
+        if not isinstance(one, Carried):
             found.append(one)
+        elif word.unset:
+            found += unset(word)
+        else:
+            yield one
 
 
 def _carried(word: Word, name: str, value: str, table: EngineTable) -> Carried | Diagnostic:

@@ -20,7 +20,7 @@ class Word:
     """``number`` counts from 1 after `--`, 0 for a word of a config file.
 
     ``config`` is the mapping that dotted keys were put together into, None for a word as written; ``keys`` are the
-    words that wrote its keys.
+    words that wrote its keys.  ``unset`` are the variables of a script in it that nothing sets.
     """
 
     text: str
@@ -28,6 +28,7 @@ class Word:
     number: int = 0
     config: dict[str, Any] | None = None
     keys: Mapping[str, "Word"] = field(default_factory=dict)
+    unset: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
