@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from servespec import cli
-from servespec.cli import app
+from servespec.cli import app, starting
 from servespec.presets.catalog import PresetGoal, machine_of, preset_names, preset_of, without_cost
 from servespec.presets.starting import GOAL_VALUES, starting_spec
 from servespec.runtime import probe
@@ -190,7 +189,7 @@ def test_init_does_not_ask_where_nobody_answers(folder: Path) -> None:
 
 
 def test_init_asks_for_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_is_terminal", lambda: True)
+    monkeypatch.setattr(starting, "_is_terminal", lambda: True)
     monkeypatch.setattr(probe, "present_gpus", lambda: (PresentGpu("NVIDIA H200", 143771, (9, 0)),) * 2)
     done = run("init", answers="org/model\n\nlatency\n")
     data = read_source((folder / "spec.yaml").read_bytes(), "spec.yaml").data
@@ -202,7 +201,7 @@ def test_init_asks_for_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_init_takes_no_empty_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "_is_terminal", lambda: True)
+    monkeypatch.setattr(starting, "_is_terminal", lambda: True)
     done = run("init", "--gpu", "h200", "--goal", "latency", answers="  \n")
 
     assert (done.exit_code, list(folder.iterdir())) == (2, [])

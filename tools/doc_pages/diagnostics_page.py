@@ -3,7 +3,7 @@
 from itertools import groupby
 
 from doc_pages.markdown import code, page, sentences, table
-from servespec.cli import EXIT_REFUSED, EXIT_UNSUPPORTED, UNSUPPORTED_CODES
+from servespec.cli.exit_codes import EXIT_REFUSED, EXIT_UNSUPPORTED, UNSUPPORTED_CODES
 from servespec.diagnostics import Rule, Severity
 from servespec.render.rules import every_rule
 from servespec.runtime.run_rules import exit_code_of

@@ -1,0 +1,108 @@
+"""Plans, texts and findings on their way out: data to stdout, talk to stderr."""
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from servespec.cli.exit_codes import refusal_code
+
+if TYPE_CHECKING:
+    from servespec.compiler.plan import Plan
+    from servespec.diagnostics import Diagnostic
+    from servespec.runtime.gather import Options
+
+
+class FindingsFormat(StrEnum):
+    text = "text"
+    json = "json"
+    github = "github"
+
+
+def write_text(text: str, output: Path | None) -> None:
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+def compiled(spec: str, options: "Options") -> "Plan":
+    """The plan, its findings on stderr."""
+    from servespec.compiler.pipeline import compile_spec
+    from servespec.runtime.gather import compile_request
+    from servespec.runtime.spec_file import read_spec
+
+    with reporting(spec):
+        source = read_spec(spec, options.settings)
+    with reporting(source.name, source.text):
+        made = compile_spec(compile_request(source, options))
+    print_findings(list(made.diagnostics), dict(source.texts), FindingsFormat.text, to_stdout=False)
+    return made
+
+
+def text_of(path: str) -> str:
+    from servespec.diagnostics import SpecError
+    from servespec.runtime.spec_file import spec_bytes
+    from servespec.schema.source import excerpt_text
+
+    try:
+        return excerpt_text(spec_bytes(path))
+    except SpecError:
+        return ""
+
+
+@contextmanager
+def reporting(spec: str, text: str | None = None) -> Iterator[None]:
+    """The one place where a refused spec becomes text and an exit code."""
+    from servespec.diagnostics import SpecError
+
+    try:
+        yield
+    except SpecError as error:
+        texts = {spec: text_of(spec) if text is None else text}
+        print_findings(list(error.diagnostics), texts, FindingsFormat.text, to_stdout=False)
+        raise typer.Exit(refusal_code(error)) from None
+
+
+def print_findings(
+    found: "list[Diagnostic]",
+    texts: dict[str, str],
+    format: FindingsFormat,  # noqa: A002
+    *,
+    to_stdout: bool,
+) -> None:
+    from servespec.render import diagnostics as render
+
+    findings = [finding.to_json() for finding in found]
+    stream = sys.stdout if to_stdout else sys.stderr
+    match format:
+        case FindingsFormat.json:
+            text = json.dumps(render.envelope(findings), indent=1, ensure_ascii=False) + "\n"
+        case FindingsFormat.github:
+            text = render.github(findings)
+        case FindingsFormat.text:
+            text = render.text(findings, _with_texts(texts, found), color=_wants_color(stream))
+    typer.echo(text, nl=False, err=not to_stdout)
+
+
+def _with_texts(texts: dict[str, str], found: "list[Diagnostic]") -> dict[str, str]:
+    """``texts`` and those of the other files that findings are about, such as the bases of a spec.
+
+    Of a file with a secret that was left out nothing is shown: the line would show it.
+    """
+    from servespec.compiler.command_rules import S310
+
+    places = [place for one in found for place in (one.place, *(related.place for related in one.related))]
+    with_secret = {one.place.file for one in found if one.rule is S310}
+    others = {place.file for place in places if place.range is not None} - texts.keys() - with_secret
+    return {**texts, **{name: text_of(name) for name in others}}
+
+
+def _wants_color(stream: Any) -> bool:
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
