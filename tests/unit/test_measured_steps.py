@@ -127,7 +127,7 @@ def of_another_form(found: Json) -> None:
     del found["sizes"][0]["kind"]
 
 
-@pytest.mark.parametrize(("change", "code"), [(of_another_model, "P136"), (of_another_form, "R013")])
+@pytest.mark.parametrize(("change", "code"), [(of_another_model, "P136"), (of_another_form, "R017")])
 def test_a_document_that_does_not_hold_is_refused(tmp_path: Path, change: Callable[[Json], None], code: str) -> None:
     found = document()
     change(found)
@@ -136,6 +136,14 @@ def test_a_document_that_does_not_hold_is_refused(tmp_path: Path, change: Callab
         told(tmp_path, found)
 
     assert code in {one.code for one in refused.value.diagnostics}
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(json.dumps(compiled(spec()).to_json()), encoding="utf-8")
+
+    with pytest.raises(SpecError, match="it is a file of the kind plan"):
+        compiled(spec(), Options(measured=(path,)))
 
 
 def test_two_of_a_kind_are_one_too_many(tmp_path: Path) -> None:
