@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from servespec.cli.application import app
-from servespec.cli.options import AllowCode, AllowEngine, ConfigFile, DraftFile, PlanFormat, Settings, Spec, options_of
+from servespec.cli.options import (
+    AllowCode,
+    AllowEngine,
+    ConfigFile,
+    DraftFile,
+    Output,
+    PlanFormat,
+    RecordFolder,
+    Settings,
+    Spec,
+    options_of,
+)
 from servespec.cli.reporting import FindingsFormat, compiled, print_findings, reporting, write_text
 
 if TYPE_CHECKING:
@@ -18,8 +29,8 @@ if TYPE_CHECKING:
 def verify(
     spec: Spec,
     format: Annotated[PlanFormat, typer.Option(help="How the result is printed.")] = PlanFormat.text,  # noqa: A002
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
-    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the results.")] = None,
+    output: Output = None,
+    record: RecordFolder = None,
     settings: Settings = None,
     allow_code: AllowCode = False,
     allow_unverified_engine: AllowEngine = False,
@@ -63,8 +74,8 @@ def steps(
     ] = "auto",
     repeats: Annotated[int, typer.Option(help="Runs of each size in each mode, in turns.")] = 15,
     format: Annotated[PlanFormat, typer.Option(help="How the result is printed.")] = PlanFormat.text,  # noqa: A002
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
-    record: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the results.")] = None,
+    output: Output = None,
+    record: RecordFolder = None,
     settings: Settings = None,
     allow_code: AllowCode = False,
     allow_unverified_engine: AllowEngine = False,

@@ -7,7 +7,7 @@ import typer
 
 from servespec.cli.application import app
 from servespec.cli.exit_codes import EXIT_REFUSED
-from servespec.cli.options import AllowCode, AllowEngine, ConfigFile, DraftFile, Settings, Spec, options_of
+from servespec.cli.options import AllowCode, AllowEngine, ConfigFile, DraftFile, Output, Settings, Spec, options_of
 from servespec.cli.reporting import FindingsFormat, print_findings, reporting, write_text
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def import_command(
     number: Annotated[
         int | None, typer.Option("--command", metavar="N", min=1, help="Which command of a file that holds several.")
     ] = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")] = None,
+    output: Output = None,
     settings: Settings = None,
 ) -> None:
     """Turn a server's command line, or a file that holds one, into a spec that launches the same."""

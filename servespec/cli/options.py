@@ -54,6 +54,12 @@ Measured = Annotated[
 ]
 
 
+Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to a file.")]
+
+
+RecordFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the results.")]
+
+
 def options_of(
     settings: list[str] | None,
     allow_code: bool,
