@@ -10,6 +10,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+PRESET_PREFIX = "preset:"
+"""`preset:NAME` stands wherever a command takes a spec, and is the name of its file."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sourced(Generic[T]):

@@ -81,7 +81,7 @@ def show_preset(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A preset's name.", autocompletion=_complete_preset)],
 ) -> None:
     """Print a preset: a spec to read, or to write to a file and change."""
-    from servespec.presets.catalog import PRESET_PREFIX
+    from servespec.provenance import PRESET_PREFIX
     from servespec.runtime.spec_file import spec_bytes
 
     argument = f"{PRESET_PREFIX}{name.removeprefix(PRESET_PREFIX)}"

@@ -14,9 +14,6 @@ from importlib import resources
 from importlib.resources.abc import Traversable
 from typing import Any
 
-PRESET_PREFIX = "preset:"
-"""`preset:NAME` stands wherever a command takes a spec."""
-
 _SPEC_ENDING = ".yaml"
 _HARDWARE = re.compile(r"(?P<gpu>.*?)(?:x(?P<count>[1-9]\d{0,4}))?", re.DOTALL)
 _MODEL_ID = re.compile(r"^(?:model: \{|  )id: (?P<id>[\w./-]+)", re.MULTILINE)

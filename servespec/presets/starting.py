@@ -5,7 +5,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from servespec.presets.catalog import PRESET_PREFIX, Preset, PresetGoal, presets, without_cost
+from servespec.presets.catalog import Preset, PresetGoal, presets, without_cost
+from servespec.provenance import PRESET_PREFIX
 from servespec.schema.modeline import MODELINE
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)

@@ -4,7 +4,8 @@ import os
 from collections.abc import Iterator, MutableMapping
 from pathlib import Path
 
-from servespec.presets.catalog import PRESET_PREFIX, preset_names
+from servespec.presets.catalog import preset_names
+from servespec.provenance import PRESET_PREFIX
 
 _SPEC_ENDINGS = (".yaml", ".yml")
 _AFTER_COLON = "_SERVESPEC_AFTER_COLON"

@@ -6,7 +6,8 @@ from pathlib import Path
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.compiler.spec_checks import spec_findings
 from servespec.diagnostics import Diagnostic, Place, SpecError
-from servespec.presets.catalog import PRESET_PREFIX, preset_bytes, preset_names
+from servespec.presets.catalog import preset_bytes, preset_names
+from servespec.provenance import PRESET_PREFIX
 from servespec.runtime.config_rules import R008, R014
 from servespec.schema.nearest import nearest
 from servespec.schema.overlays import EXTENDS, layered

@@ -8,7 +8,8 @@ import pytest
 
 from servespec.compiler.facts import engine_fields as facts
 from servespec.compiler.pipeline import compile_spec
-from servespec.presets.catalog import PRESET_PREFIX, preset_names
+from servespec.presets.catalog import preset_names
+from servespec.provenance import PRESET_PREFIX
 from servespec.runtime.gather import CPU_ENGINE_VERSION, Options, compile_request
 from servespec.runtime.spec_file import read_spec
 from tests.differential.engine_oracle import engine_root

@@ -19,7 +19,6 @@ from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Severity
 from servespec.presets.catalog import (
-    PRESET_PREFIX,
     Preset,
     PresetBasis,
     PresetGoal,
@@ -31,6 +30,7 @@ from servespec.presets.catalog import (
     with_cost,
     without_cost,
 )
+from servespec.provenance import PRESET_PREFIX
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.spec_file import read_spec, spec_diagnostics
 from servespec.schema.modeline import MODELINE

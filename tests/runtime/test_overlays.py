@@ -228,3 +228,25 @@ def test_a_base_that_is_no_preset_is_told_where_it_is_named(tmp_path: Path) -> N
     (finding,) = refused.value.diagnostics
     assert (finding.code, finding.place.file) == ("R014", str(path))
     assert "`preset:qwen3-8b__h200__latency`" in (finding.help or "")
+
+
+def test_a_plan_says_which_file_wrote_each_value(folder: Path) -> None:
+    (folder / "base.yaml").write_text("scheduler: {max_num_batched_tokens: 4096}\n")
+    bases = "[preset:qwen3-30b-a3b-fp8__h200__throughput, base.yaml]"
+    (folder / "spec.yaml").write_text(f"servespec: 1\nextends: {bases}\nscheduler: {{max_num_seqs: 100}}\n")
+    done = run("plan", "spec.yaml", "--set", "model.max_model_len=4096", "--format", "json")
+    resolved = json.loads(done.stdout)["resolved"]
+    written = {path: (value["origin"], value["because"]) for path, value in resolved.items()}
+    preset = ("preset", "set in `preset:qwen3-30b-a3b-fp8__h200__throughput`")
+    assert written["speculative.method"] == preset
+    assert written["speculative.num_speculative_tokens"] == preset
+    assert written["scheduler.max_num_batched_tokens"] == ("spec", "set in `base.yaml`")
+    assert written["scheduler.max_num_seqs"] == ("spec", "set in the spec")
+    assert written["model.max_model_len"] == ("spec", "set by `--set model.max_model_len=4096`")
+    assert written["engine.model_runner"][0] == "engine_default"
+
+
+def test_a_plan_of_a_preset_says_so(folder: Path) -> None:
+    done = run("plan", "preset:qwen3-30b-a3b-fp8__h200__throughput", "--format", "json")
+    resolved = json.loads(done.stdout)["resolved"]
+    assert {value["origin"] for value in resolved.values()} == {"preset", "derived", "engine_default"}

@@ -51,6 +51,7 @@ from servespec.compiler.resolve.request import (
     verifies_adaptively,
 )
 from servespec.compiler.resolve.step import Refusal, Step
+from servespec.compiler.resolve.written_in import written_in
 from servespec.diagnostics import Diagnostic
 from servespec.provenance import Origin, Resolved
 from servespec.schema.spec import ServingSpec
@@ -149,7 +150,10 @@ def resolve(request: ResolveRequest) -> Resolution:
             *verification_refusals(frame, candidates, question),
         ),
         findings=drafting.findings,
-        values=dict(_values(request, drafting, limits, runner.runner, mode, candidates)),
+        values={
+            path: written_in(request.source, path, value)
+            for path, value in _values(request, drafting, limits, runner.runner, mode, candidates)
+        },
         verify_limit_tokens=verify_limit(request) if verifies_adaptively(spec) else None,
         complete=runner.runner.value is ModelRunner.V2 or frame.mode is CudaGraphMode.NONE,
     )

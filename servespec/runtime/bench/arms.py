@@ -9,7 +9,7 @@ from servespec.compiler.lower import Lowering
 from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Place, SpecError
-from servespec.presets.catalog import PRESET_PREFIX
+from servespec.provenance import PRESET_PREFIX
 from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.spec_file import base_folder, read_spec
