@@ -9,6 +9,7 @@ from typing import Any
 
 from servespec.diagnostics import Place, SpecError
 from servespec.schema import spec_rules as rules
+from servespec.schema.data_paths import with_value
 from servespec.schema.source import SpecPath, SpecSource, read_source
 
 _OPTION = "--set"
@@ -54,7 +55,7 @@ def with_overrides(source: SpecSource, settings: Sequence[str]) -> SpecSource:
     overrides: dict[SpecPath, str] = {}
     for setting in settings:
         path, value = _parsed(setting)
-        data = _laid(data, path, value)
+        data = with_value(data, path, value)
         overrides[path] = setting
     text = "\n".join([source.text, *(f"# {_OPTION} {setting}" for setting in settings)])
     return OverriddenSource(source.name, text, data, base=source, overrides=overrides)
@@ -68,11 +69,3 @@ def _parsed(setting: str) -> tuple[SpecPath, Any]:
         raise SpecError([rules.S224.at(place, f"`{setting}` is not `path=value`", "write `--set model.id=NAME`")])
     read = read_source(f"value: {text}\n", f"{_OPTION} {setting}")
     return path, read.data["value"]
-
-
-def _laid(data: Mapping[str, Any], path: SpecPath, value: Any) -> dict[str, Any]:
-    step = str(path[0])
-    if len(path) == 1:
-        return {**data, step: value}
-    below = data.get(step)
-    return {**data, step: _laid(below if isinstance(below, Mapping) else {}, path[1:], value)}

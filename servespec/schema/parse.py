@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from servespec.diagnostics import Diagnostic
 from servespec.schema import spec_rules as rules
+from servespec.schema.data_paths import with_value
 from servespec.schema.nearest import nearest
 from servespec.schema.renamed import renamed_field
 from servespec.schema.source import SpecPath, SpecSource
@@ -333,16 +334,8 @@ def _without(data: Any, paths: list[SpecPath]) -> Any:
     for path in map(_key_path, paths):
         _remove(pruned, path)
         if path in _PLACEHOLDERS:
-            pruned = _with(pruned, path, _PLACEHOLDERS[path])
+            pruned = with_value(pruned, path, _PLACEHOLDERS[path])
     return pruned
-
-
-def _with(data: dict[str, Any], path: SpecPath, value: Any) -> dict[str, Any]:
-    step = str(path[0])
-    if len(path) == 1:
-        return {**data, step: value}
-    below = data.get(step)
-    return {**data, step: _with(below if isinstance(below, dict) else {}, path[1:], value)}
 
 
 def _key_path(path: SpecPath) -> SpecPath:

@@ -11,6 +11,7 @@ from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.server_command import ServerCommand
 from servespec.compiler.command_line.word import Word, quoted
 from servespec.diagnostics import Diagnostic
+from servespec.schema.data_paths import value_at
 from servespec.schema.source import SpecPath, SpecSource
 
 _SINGLE = "default"
@@ -32,37 +33,30 @@ def recipe_commands(source: SpecSource) -> Iterator[ServerCommand]:
 
 def _command(source: SpecSource, variant: str) -> ServerCommand:
     at = ("variants", variant)
-    model = ("model", "model_id") if _at(source, (*at, "model_id")) is None else (*at, "model_id")
+    model = ("model", "model_id") if value_at(source.data, (*at, "model_id")) is None else (*at, "model_id")
     words = [
         *_variables(source, ("model", "base_env")),
         *_variables(source, (*at, "extra_env")),
-        *(Word(text, source.place_of(model)) for text in ("vllm", "serve", str(_at(source, model)))),
+        *(Word(text, source.place_of(model)) for text in ("vllm", "serve", str(value_at(source.data, model)))),
         *_arguments(source, ("model", "base_args")),
         *_arguments(source, (*at, "extra_args")),
     ]
     for feature in _on_by_default(source):
         words += _arguments(source, ("features", feature, "args"))
-    place = source.place_of_key(at) if _at(source, at) is not None else source.place_of(model)
+    place = source.place_of_key(at) if value_at(source.data, at) is not None else source.place_of(model)
     return ServerCommand(
         f"the recipe's variant {quoted(variant)}", place, tuple(words), tuple(_left_out(source, variant))
     )
 
 
-def _at(source: SpecSource, path: SpecPath) -> Any:
-    here: Any = source.data
-    for step in path:
-        here = here.get(step) if isinstance(here, Mapping) else None
-    return here
-
-
 def _arguments(source: SpecSource, path: SpecPath) -> Iterator[Word]:
-    values = _at(source, path)
+    values = value_at(source.data, path)
     for index, value in enumerate(values if isinstance(values, Sequence) and not isinstance(values, str) else ()):
         yield Word(str(value), source.place_of((*path, index)))
 
 
 def _variables(source: SpecSource, path: SpecPath) -> Iterator[Word]:
-    values = _at(source, path)
+    values = value_at(source.data, path)
     for name, value in (values if isinstance(values, Mapping) else {}).items():
         yield Word(f"{name}={value}", source.place_of_key((*path, name)))
 
@@ -86,12 +80,13 @@ def _left_out(source: SpecSource, variant: str) -> Iterator[Diagnostic]:
         paths += [("features", name)] if name not in default else []
         paths += [("features", name, part) for part in ("modes", "hardware_overrides", "strategies") if name in default]
     for path in paths:
-        if _at(source, path):
+        if value_at(source.data, path):
             yield _part(source, path)
 
 
 def _part(source: SpecSource, path: SpecPath) -> Diagnostic:
-    message = f"{quoted('.'.join(map(str, path)))} of the recipe is not carried: {quoted(_shown(_at(source, path)))}"
+    shown = quoted(_shown(value_at(source.data, path)))
+    message = f"{quoted('.'.join(map(str, path)))} of the recipe is not carried: {shown}"
     return rules.S319.at(source.place_of_key(path), message, "add what of it your server needs")
 
 
