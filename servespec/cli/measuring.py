@@ -19,7 +19,7 @@ from servespec.cli.options import (
     Spec,
     options_of,
 )
-from servespec.cli.reporting import FindingsFormat, compiled, print_findings, reporting, write_text
+from servespec.cli.reporting import FindingsFormat, compiled, print_findings, reporting, telling, write_text
 
 if TYPE_CHECKING:
     from servespec.runtime.measured_launch import MeasuredLaunch
@@ -38,14 +38,13 @@ def verify(
     draft_config: DraftFile = None,
 ) -> None:
     """Start the engine, hold every captured graph against an eager run of the same inputs, and stop."""
-    from servespec.render.serve_text import event_line
     from servespec.render.verification_text import verification_text
     from servespec.runtime.verification import verify as verify_plan
 
     options = options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     made = compiled(spec, options)
     with reporting(spec):
-        found = verify_plan(made, record, lambda event: typer.echo(event_line(event, made), err=True))
+        found = verify_plan(made, record, telling(made))
     raise typer.Exit(_told(found, verification_text, format, output))
 
 
@@ -83,7 +82,6 @@ def steps(
     draft_config: DraftFile = None,
 ) -> None:
     """Start the engine, time the same steps with FULL graphs, with PIECEWISE graphs and eagerly, and stop."""
-    from servespec.render.serve_text import event_line
     from servespec.render.step_times_text import step_times_text
     from servespec.runtime.step_times import time_steps, wanted_of
 
@@ -91,7 +89,7 @@ def steps(
     made = compiled(spec, options)
     with reporting(spec):
         wanted = wanted_of(made, requests=requests, tokens=tokens, repeats=repeats)
-        found = time_steps(made, wanted, record, lambda event: typer.echo(event_line(event, made), err=True))
+        found = time_steps(made, wanted, record, telling(made))
     raise typer.Exit(_told(found, step_times_text, format, output))
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from servespec.compiler.plan import Plan
     from servespec.diagnostics import Diagnostic
     from servespec.runtime.gather import Options
+    from servespec.runtime.serving import OnLaunchEvent
 
 
 class FindingsFormat(StrEnum):
@@ -44,6 +45,13 @@ def compiled(spec: str, options: "Options") -> "Plan":
         made = compile_spec(compile_request(source, options))
     print_findings(list(made.diagnostics), dict(source.texts), FindingsFormat.text, to_stdout=False)
     return made
+
+
+def telling(plan: "Plan") -> "OnLaunchEvent":
+    """Says on stderr what happens in a launch of ``plan``."""
+    from servespec.render.serve_text import event_line
+
+    return lambda event: typer.echo(event_line(event, plan), err=True)
 
 
 def text_of(path: str) -> str:

@@ -20,7 +20,7 @@ from servespec.cli.options import (
     Spec,
     options_of,
 )
-from servespec.cli.reporting import FindingsFormat, compiled, print_findings, reporting, write_text
+from servespec.cli.reporting import FindingsFormat, compiled, print_findings, reporting, telling, write_text
 
 if TYPE_CHECKING:
     from servespec.compiler.plan import Plan
@@ -68,7 +68,7 @@ def _dry_run(made: "Plan", format: PlanFormat) -> str:  # noqa: A002
 
 
 def _served(made: "Plan", spec: str, record: Path | None, question: str | None, on_drift: OnDrift) -> int:
-    from servespec.render.serve_text import dispatch_table, event_line
+    from servespec.render.serve_text import dispatch_table
     from servespec.runtime.ask import ask as ask_server
     from servespec.runtime.dispatch_counts import read_counts
     from servespec.runtime.serving import run, serving_of
@@ -83,7 +83,7 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
     outcome = run(
         made,
         serving,
-        lambda event: typer.echo(event_line(event, made), err=True),
+        telling(made),
         task if question is not None else None,
         fail_on_drift=on_drift is OnDrift.fail,
     )

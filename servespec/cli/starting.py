@@ -11,6 +11,7 @@ import typer
 
 from servespec.cli.application import app
 from servespec.cli.reporting import reporting, write_text
+from servespec.provenance import PRESET_PREFIX
 
 if TYPE_CHECKING:
     from servespec.presets.catalog import PresetGoal
@@ -81,7 +82,6 @@ def show_preset(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A preset's name.", autocompletion=_complete_preset)],
 ) -> None:
     """Print a preset: a spec to read, or to write to a file and change."""
-    from servespec.provenance import PRESET_PREFIX
     from servespec.runtime.spec_file import spec_bytes
 
     argument = f"{PRESET_PREFIX}{name.removeprefix(PRESET_PREFIX)}"
@@ -119,7 +119,8 @@ def init(
         message = f"only presets are for `{wanted}`; without one it takes {', '.join(GOAL_VALUES)}"
         raise typer.BadParameter(message, param_hint="--goal")
     _write_new(file, made.text, force)
-    typer.echo(f"wrote {file}, from {f'preset:{made.preset}' if made.preset else 'the values of the goal'}", err=True)
+    origin = f"{PRESET_PREFIX}{made.preset}" if made.preset else "the values of the goal"
+    typer.echo(f"wrote {file}, from {origin}", err=True)
     typer.echo(f"next: servespec plan {file}", err=True)
 
 

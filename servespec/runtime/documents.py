@@ -1,6 +1,5 @@
 """Files by what they hold: a spec, what servespec writes, an engine's config or a recipe, found from their keys."""
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +10,7 @@ from typing import Any, Final
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime.config_rules import R017
+from servespec.runtime.json_mapping import json_mapping
 from servespec.runtime.spec_file import read_argument, spec_diagnostics, with_bases
 from servespec.schema.overlays import EXTENDS
 from servespec.schema.overrides import with_overrides
@@ -88,22 +88,12 @@ def document_of(argument: str, settings: tuple[str, ...]) -> Document:
 
 def read_document(raw: bytes, name: str) -> Document:
     """Raises SpecError where the text is neither JSON nor YAML that a spec may be."""
-    data = _json_object(raw)
+    data = json_mapping(raw) if raw.lstrip().startswith(b"{") else None
     written = None if data is None else _written_kind(data)
     if data is not None and written is not None:
         return Document(name, written, data, None)
     source = read_source(raw, name)
     return Document(name, _kind_by_hand(source.data), source.data, source)
-
-
-def _json_object(raw: bytes) -> dict[str, Any] | None:
-    if not raw.lstrip().startswith(b"{"):
-        return None
-    try:
-        data = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict) else None
 
 
 def _written_kind(data: Mapping[str, Any]) -> Kind | None:

@@ -5,7 +5,6 @@ Nothing of the model is imported or run; the file is JSON and is read as data.
 
 import hashlib
 import http.client
-import json
 import os
 import urllib.error
 import urllib.request
@@ -17,6 +16,7 @@ from typing import Any
 from servespec.diagnostics import Place, SpecError
 from servespec.presets.catalog import ModelFacts, model_facts
 from servespec.runtime.config_rules import R001, R002
+from servespec.runtime.json_mapping import json_mapping
 
 _MOST_BYTES = 4 * 1024 * 1024
 _HUB_TIMEOUT_SECONDS = 8
@@ -105,22 +105,12 @@ def _from_file(wanted: Wanted, path: Path, found_in: str, commit: str | None) ->
 
 
 def _model_config(wanted: Wanted, raw: bytes, found_in: str, commit: str | None) -> ModelConfig:
-    data = _json_mapping(raw)
+    data = None if len(raw) > _MOST_BYTES else json_mapping(raw)
     if data is None:
         message = f"the config of model `{wanted.id}` in {found_in} is not a JSON mapping"
         raise SpecError([R002.at(wanted.place, message, "download the model again, or name its `config.json`")])
     digest = hashlib.sha256(raw).hexdigest()
     return ModelConfig(id=wanted.id, found_in=found_in, commit=commit, sha256=digest, data=data)
-
-
-def _json_mapping(raw: bytes) -> dict[str, Any] | None:
-    if len(raw) > _MOST_BYTES:
-        return None
-    try:
-        data = json.loads(raw)
-    except (ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict) else None
 
 
 def _in_cache(wanted: Wanted) -> Path | None:
