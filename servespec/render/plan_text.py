@@ -7,6 +7,7 @@ from typing import Any
 from servespec.render.alignment import aligned
 from servespec.render.memory_text import against_stock_text, memory_text
 from servespec.render.plan_summary import Steps, graph_count, heading, steps_of, verdict
+from servespec.render.plan_tables import or_nothing
 
 Json = Mapping[str, Any]
 
@@ -85,7 +86,7 @@ def _cells(row: Json, stock: Mapping[tuple[Any, ...], Json]) -> tuple[str, ...]:
         row["routine"],
         row["mode"],
         str(row["query_len"] or ""),
-        _number(row["num_speculative_tokens"]),
+        or_nothing(row["num_speculative_tokens"]),
         str(row["count"]),
         str(row["graphs"]),
         _largest(row),
@@ -97,13 +98,9 @@ def _cells(row: Json, stock: Mapping[tuple[Any, ...], Json]) -> tuple[str, ...]:
 
 
 def _stock_only(row: Json) -> tuple[str, ...]:
-    query_len, k = str(row["query_len"] or ""), _number(row["num_speculative_tokens"])
+    query_len, k = str(row["query_len"] or ""), or_nothing(row["num_speculative_tokens"])
     stock = f"{row['count']} @ {_largest(row)}"
     return (row["runner"], row["routine"], row["mode"], query_len, k, "0", "0", "-", stock)
-
-
-def _number(value: int | None) -> str:
-    return "" if value is None else str(value)
 
 
 def _largest(row: Json) -> str:

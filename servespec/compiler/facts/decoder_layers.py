@@ -6,6 +6,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from servespec.compiler.facts.engine_file import in_model_file
 from servespec.provenance import Sourced
 
 _MODELS = "vllm/model_executor/models"
@@ -82,8 +83,7 @@ class LayerFacts:
 
 
 def _layers(facts: LayerFacts, file: str, quote: str) -> Sourced[LayerFacts]:
-    path = file if file.startswith("vllm/") else f"{_MODELS}/{file}"
-    return Sourced(facts, "tensors", "vllm", "0.33.0", path, quote)
+    return in_model_file(facts, "tensors", file, quote)
 
 
 _LLAMA = _layers(

@@ -2,6 +2,7 @@
 
 from typing import Final, TypeVar
 
+from servespec.compiler.facts.engine_file import in_engine
 from servespec.provenance import Sourced
 from servespec.units import Bytes, Tokens
 
@@ -13,33 +14,29 @@ SPLIT_REQUEST: Final = "vLLM pull request 'separate prefill/decode graph sizes'"
 _CONFIG = "vllm/config/vllm.py"
 
 
-def _engine(value: T, unit: str, path: str, quote: str, note: str = "") -> Sourced[T]:
-    return Sourced(value, unit, "vllm", "0.33.0", path, quote, note)
-
-
 def _split(value: T, unit: str, where: str, quote: str, note: str = "") -> Sourced[T]:
     return Sourced(value, unit, SPLIT_REQUEST, "", where, quote, note)
 
 
 _CEILING_QUOTE = "1024 if current_platform.is_device_capability_family(100) else 512"
 
-WIDE_CEILING: Final = _engine(Tokens(1024), "tokens", _CONFIG, _CEILING_QUOTE, "compute capability 10.x")
-CEILING: Final = _engine(Tokens(512), "tokens", _CONFIG, _CEILING_QUOTE, "every other GPU")
+WIDE_CEILING: Final = in_engine(Tokens(1024), "tokens", _CONFIG, _CEILING_QUOTE, "compute capability 10.x")
+CEILING: Final = in_engine(Tokens(512), "tokens", _CONFIG, _CEILING_QUOTE, "every other GPU")
 
-STRIDES: Final = _engine((8, 16), "tokens", _CONFIG, "256, max_cudagraph_capture_size + 1, 16", "below and from 256")
+STRIDES: Final = in_engine((8, 16), "tokens", _CONFIG, "256, max_cudagraph_capture_size + 1, 16", "below and from 256")
 
-LOGITS_CHUNK: Final = _engine(
+LOGITS_CHUNK: Final = in_engine(
     Bytes(1 << 30),
     "bytes",
     "vllm/v1/worker/gpu/spec_decode/rejection_sampler.py",
     "MAX_CHUNK_BYTES = 2**30",
     "fp32 logits of one verification chunk",
 )
-LOGIT: Final = _engine(
+LOGIT: Final = in_engine(
     Bytes(4), "bytes", "vllm/v1/worker/gpu/spec_decode/rejection_sampler.py", "_FP32_BYTES = 4", "one fp32 logit"
 )
 
-STATE_RECOVERY_ARCHITECTURES: Final = _engine(
+STATE_RECOVERY_ARCHITECTURES: Final = in_engine(
     ("KimiLinearForCausalLM", "KimiK3ForConditionalGeneration"),
     "architectures",
     _CONFIG,
@@ -51,7 +48,7 @@ DECODE_BUDGET: Final = _split(Tokens(4096), "tokens", "Configuration", "4096 (in
 DECODE_EPSILON: Final = _split(0.065, "share of step time", "Appendix A (c)", "with ε = 0.065")
 PREFILL_EPSILON: Final = _split(0.035, "share of step time", "Appendix A (d)", "and ε = 0.035")
 PREFILL_LINEAR_FROM: Final = _split(Tokens(4096), "tokens", "Appendix A (d)", "e_PW(t) = min(1, t / 4096)")
-INTERACTIVITY_UP_TO: Final = _engine(
+INTERACTIVITY_UP_TO: Final = in_engine(
     Tokens(32), "tokens", _CONFIG, "min(max_cudagraph_capture_size, 32)", "every smaller count is captured"
 )
 PIECEWISE_CAPTURE_SECONDS: Final = _split(

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
+from servespec.compiler.facts.engine_file import in_engine
 from servespec.provenance import Sourced
 from servespec.units import Bytes
 
@@ -11,24 +12,20 @@ _BACKENDS = "vllm/v1/attention/backends"
 _CACHE = "vllm/config/cache.py"
 
 
-def _engine(value: int, unit: str, path: str, quote: str, note: str = "") -> Sourced[int]:
-    return Sourced(value, unit, "vllm", "0.33.0", path, quote, note)
-
-
-DEFAULT_BLOCK_TOKENS: Final = _engine(16, "tokens", _CACHE, "DEFAULT_BLOCK_SIZE: ClassVar[int] = 16")
+DEFAULT_BLOCK_TOKENS: Final = in_engine(16, "tokens", _CACHE, "DEFAULT_BLOCK_SIZE: ClassVar[int] = 16")
 _SIZES = "def get_supported_kernel_block_sizes(kv_cache_spec=None) -> list[int | MultipleOf]:"
-COMPRESSED_BLOCK_TOKENS: Final = _engine(
+COMPRESSED_BLOCK_TOKENS: Final = in_engine(
     256, "tokens", "vllm/models/deepseek_v4/sparse_mla.py", _SIZES + "return [256]", "all that the kernel takes"
 )
 _FIRST_OF = "the smallest that the kernel takes, where it does not take the default"
 BLOCK_TOKENS: Final[Mapping[str, Sourced[int]]] = MappingProxyType(
     {
-        "FLASHMLA": _engine(64, "tokens", f"{_BACKENDS}/mla/flashmla.py", _SIZES + "return [64]", _FIRST_OF),
-        "FLASHMLA_SPARSE": _engine(
+        "FLASHMLA": in_engine(64, "tokens", f"{_BACKENDS}/mla/flashmla.py", _SIZES + "return [64]", _FIRST_OF),
+        "FLASHMLA_SPARSE": in_engine(
             64, "tokens", f"{_BACKENDS}/mla/flashmla_sparse.py", "return [64] return [MultipleOf(64)]", _FIRST_OF
         ),
-        "CUTLASS_MLA": _engine(128, "tokens", f"{_BACKENDS}/mla/cutlass_mla.py", _SIZES + "return [128]", _FIRST_OF),
-        "FLASHINFER_MLA": _engine(
+        "CUTLASS_MLA": in_engine(128, "tokens", f"{_BACKENDS}/mla/cutlass_mla.py", _SIZES + "return [128]", _FIRST_OF),
+        "FLASHINFER_MLA": in_engine(
             32, "tokens", f"{_BACKENDS}/mla/flashinfer_mla.py", _SIZES + "return [32, 64]", _FIRST_OF
         ),
         "FLASHMLA_SPARSE_DSV4": COMPRESSED_BLOCK_TOKENS,
@@ -41,14 +38,14 @@ DEFAULT_UTILIZATION: Final = Sourced(
     0.92, "share of the device", "vllm", "0.33.0", _CACHE, "gpu_memory_utilization: float = Field(default=0.92, gt=0"
 )
 
-SPARSE_FP8_TOKEN_BYTES: Final = _engine(
+SPARSE_FP8_TOKEN_BYTES: Final = in_engine(
     656,
     "bytes",
     f"{_BACKENDS}/mla/flashmla_sparse.py",
     'in the "FP8 with scale" format, each token\'s KV cache is 656',
     "a token of one layer of DeepSeek sparse attention, in fp8",
 )
-INDEX_SCALE_ELEMENTS: Final = _engine(
+INDEX_SCALE_ELEMENTS: Final = in_engine(
     128,
     "elements",
     "vllm/model_executor/models/deepseek_v2.py",
@@ -56,49 +53,51 @@ INDEX_SCALE_ELEMENTS: Final = _engine(
     "of the sparse index that share a 4-byte scale",
 )
 _COMPRESSED = "vllm/models/deepseek_v4"
-COMPRESSED_TOKEN_BYTES: Final = _engine(
+COMPRESSED_TOKEN_BYTES: Final = in_engine(
     584,
     "bytes",
     f"{_COMPRESSED}/attention.py",
     "state_content_bytes=584 if uses_fp8_ds_mla_layout else None",
     "a compressed or windowed token of DeepSeek V4, in fp8 with its scales",
 )
-COMPRESSED_ALIGNMENT: Final = _engine(
+COMPRESSED_ALIGNMENT: Final = in_engine(
     576, "bytes", f"{_COMPRESSED}/attention.py", "alignment=576 if uses_fp8_ds_mla_layout else 512,"
 )
-PLAIN_ALIGNMENT: Final = _engine(
+PLAIN_ALIGNMENT: Final = in_engine(
     512,
     "bytes",
     f"{_COMPRESSED}/attention.py",
     "alignment=576 if uses_fp8_ds_mla_layout else 512,",
     "of pages whose rows are plain elements",
 )
-COMPRESSED_INDEX_RATIO: Final = _engine(
+COMPRESSED_INDEX_RATIO: Final = in_engine(
     4, "tokens", f"{_COMPRESSED}/attention.py", "if self.compress_ratio == 4:", "the ratio that has an index"
 )
-COMPRESSED_WINDOW_BLOCK_TOKENS: Final = _engine(64, "tokens", f"{_BACKENDS}/mla/sparse_swa.py", "block_size: int = 64,")
+COMPRESSED_WINDOW_BLOCK_TOKENS: Final = in_engine(
+    64, "tokens", f"{_BACKENDS}/mla/sparse_swa.py", "block_size: int = 64,"
+)
 COMPRESSED_STATE_BLOCK_TOKENS: Final[Mapping[int, Sourced[int]]] = MappingProxyType(
     {
-        4: _engine(4, "tokens", f"{_COMPRESSED}/compressor.py", "if compress_ratio == 4: self.block_size = 4"),
-        128: _engine(8, "tokens", f"{_COMPRESSED}/compressor.py", "elif compress_ratio == 128: self.block_size = 8"),
+        4: in_engine(4, "tokens", f"{_COMPRESSED}/compressor.py", "if compress_ratio == 4: self.block_size = 4"),
+        128: in_engine(8, "tokens", f"{_COMPRESSED}/compressor.py", "elif compress_ratio == 128: self.block_size = 8"),
     }
 )
 """Blocks of the partial states, by the ratio of their layer."""
-PADDED_HEADS: Final = _engine(
+PADDED_HEADS: Final = in_engine(
     64,
     "heads",
     f"{_COMPRESSED}/nvidia/flashmla.py",
     "return 64 if num_heads <= 64 else 128",
     "FlashMLA's queries and outputs have a multiple of these on a rank, so that tensor parallelism saves none",
 )
-BLOCK_DRAFT_LAYERS: Final = _engine(
+BLOCK_DRAFT_LAYERS: Final = in_engine(
     3,
     "layers",
     f"{_COMPRESSED}/nvidia/dspark.py",
     'self.num_dspark_layers = getattr(config, "n_mtp_layers", None) or 3',
     "of the block drafter of DeepSeek V4, where the config names no `n_mtp_layers`",
 )
-SCALED_FOUR_BIT_ELEMENTS: Final = _engine(
+SCALED_FOUR_BIT_ELEMENTS: Final = in_engine(
     32,
     "elements",
     f"{_COMPRESSED}/common/ops/fused_indexer_q.py",

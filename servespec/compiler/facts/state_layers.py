@@ -6,9 +6,8 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
+from servespec.compiler.facts.engine_file import in_model_file
 from servespec.provenance import Sourced
-
-_MODELS = "vllm/model_executor/models"
 
 
 class StateFamily(StrEnum):
@@ -60,8 +59,7 @@ class StateFacts:
 
 
 def _states(facts: StateFacts, file: str, quote: str) -> Sourced[StateFacts]:
-    path = file if file.startswith("vllm/") else f"{_MODELS}/{file}"
-    return Sourced(facts, "keys of config.json", "vllm", "0.33.0", path, quote)
+    return in_model_file(facts, "keys of config.json", file, quote)
 
 
 def _delta_net(file: str, order: LayerOrder, recurrent_type_key: str = "") -> Sourced[StateFacts]:
