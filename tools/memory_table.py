@@ -9,7 +9,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -312,7 +312,7 @@ def savings() -> Iterator[Saving]:
         for one in document(file).get("savings", ()):
             launch = by_name[one["launch"]]
             yield Saving(
-                launch=_with_spec(launch, one["spec"]),
+                launch=replace(launch, spec={**launch.spec, **one["spec"]}),
                 before=frozenset(map(GraphRemedy, one["before"])),
                 added=frozenset(map(GraphRemedy, one["added"])),
                 measured_gib=one["gib"],
@@ -329,14 +329,6 @@ def _own_savings(by_name: Mapping[str, Launch]) -> Iterator[Saving]:
             taken = (next(one.value for one in each.figures if one.name == "added") for each in (bare, launch))
             without, with_them = taken
             yield Saving(bare, frozenset(), frozenset(map(GraphRemedy, remedies)), without - with_them)
-
-
-def _with_spec(launch: Launch, sections: Json) -> Launch:
-    return Launch(**{**_fields(launch), "spec": {**launch.spec, **sections}})
-
-
-def _fields(launch: Launch) -> dict[str, Any]:
-    return {name: getattr(launch, name) for name in Launch.__slots__}
 
 
 def saved(saving: Saving) -> float:
