@@ -59,12 +59,12 @@ def serve(
 
 
 def _dry_run(made: "Plan", format: PlanFormat) -> str:  # noqa: A002
-    from servespec.render.plan_text import shell_line
+    import shlex
 
     lowered = made.lowered
     if format is PlanFormat.json:
         return json.dumps({"argv": list(lowered.argv), "env": dict(lowered.env)}, ensure_ascii=False) + "\n"
-    return shell_line([*(f"{name}={value}" for name, value in lowered.env.items()), *lowered.argv]) + "\n"
+    return shlex.join([*(f"{name}={value}" for name, value in lowered.env.items()), *lowered.argv]) + "\n"
 
 
 def _served(made: "Plan", spec: str, record: Path | None, question: str | None, on_drift: OnDrift) -> int:

@@ -1,4 +1,4 @@
-"""Rows of words as columns."""
+"""Rows of words as columns, and their cells."""
 
 from collections.abc import Sequence
 
@@ -9,3 +9,8 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(
         "  " + "  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows
     )
+
+
+def or_nothing(value: object) -> str:
+    """A cell for what may be null."""
+    return "" if value is None else str(value)

@@ -1,15 +1,16 @@
 """The tables of a plan as text in cells, made from its JSON form; the Markdown and the page each set them their way."""
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from servespec.render.alignment import or_nothing
 from servespec.render.launch_script import words_by_flag
 from servespec.render.memory_rows import MemoryRow, bar, gib, memory_rows
 from servespec.render.memory_text import beside_stock
 from servespec.render.plan_summary import Steps, graph_count, steps_of
-from servespec.render.plan_text import shell_line
 
 Json = Mapping[str, Any]
 
@@ -128,11 +129,6 @@ def _graphs_cells(source: str, row: Json) -> tuple[str, ...]:
     )
 
 
-def or_nothing(value: object) -> str:
-    """A cell for what may be null."""
-    return "" if value is None else str(value)
-
-
 def sizes_table(plan: Json) -> Table:
     rows = [
         (source, *_graphs_cells(source, row)[1:3], or_nothing(row["query_len"]), row["unit"], _listed(row["sizes"]))
@@ -167,4 +163,4 @@ def _value(value: Any) -> str:
 
 def launch_lines(launch: Json) -> list[str]:
     """The command as a POSIX shell reads it, a line for each variable and each flag."""
-    return [*(f"{name}={shell_line([value])}" for name, value in launch["env"].items()), *words_by_flag(launch["argv"])]
+    return [*(f"{name}={shlex.quote(value)}" for name, value in launch["env"].items()), *words_by_flag(launch["argv"])]

@@ -4,10 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
-from servespec.render.alignment import aligned
+from servespec.render.alignment import aligned, or_nothing
 from servespec.render.memory_text import against_stock_text, memory_text
 from servespec.render.plan_summary import Steps, graph_count, heading, steps_of, verdict
-from servespec.render.plan_tables import or_nothing
 
 Json = Mapping[str, Any]
 
@@ -133,12 +132,7 @@ def _query(row: Json) -> str:
 
 
 def _launch(plan: Json) -> str:
-    env = [f"{name}={value}" for name, value in plan["launch"]["env"].items()]
-    return "\n".join(["launch", "  " + shell_line([*env, *plan["launch"]["argv"]])])
-
-
-def shell_line(words: Sequence[str]) -> str:
-    """Words as a POSIX shell would need them."""
     import shlex
 
-    return " ".join(shlex.quote(word) for word in words)
+    env = [f"{name}={value}" for name, value in plan["launch"]["env"].items()]
+    return "\n".join(["launch", "  " + shlex.join([*env, *plan["launch"]["argv"]])])

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from servespec.render.alignment import or_nothing
 from servespec.render.diagnostics import address, summary
 from servespec.render.memory_rows import (
     NAMES,
@@ -27,7 +28,6 @@ from servespec.render.plan_tables import (
     launch_lines,
     memory_lines_table,
     memory_table,
-    or_nothing,
     resolved_table,
     sizes_table,
     sources_of,
