@@ -366,9 +366,30 @@ def subject_of(launch: Launch) -> Subject:
     return plan.resolution, plan.graphs.shapes, Lowering.LEGACY
 
 
-def rows() -> Iterator[Row]:
-    for launch in launches():
-        yield from rows_of(launch)
+@cache
+def rows() -> tuple[Row, ...]:
+    return tuple(row for launch in launches() for row in rows_of(launch))
+
+
+@dataclass(frozen=True, slots=True)
+class GraphMemory:
+    """What was captured in a launch beside what was foretold of it, and beside what the engine's estimate of it was."""
+
+    captured: Row
+    estimate: Row
+
+    @property
+    def estimate_error(self) -> float:
+        return self.estimate.figure.value / self.captured.figure.value - 1
+
+
+def graph_memory(found: tuple[Row, ...]) -> Iterator[GraphMemory]:
+    """Of every launch that gave both."""
+    by_figure = {(row.launch, row.figure.name): row for row in found}
+    for (launch, name), row in by_figure.items():
+        estimate = by_figure.get((launch, "estimate"))
+        if name == "added" and row.error is not None and estimate is not None:
+            yield GraphMemory(row, estimate)
 
 
 def rows_of(launch: Launch) -> Iterator[Row]:
@@ -455,7 +476,7 @@ def median_error(found: tuple[Row, ...]) -> float:
 
 
 def main() -> None:
-    found = tuple(rows())
+    found = rows()
     for row in found:
         predicted, error = "not known", ""
         if row.predicted is not None and row.error is not None:

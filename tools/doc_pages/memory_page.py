@@ -8,7 +8,7 @@ from doc_pages.markdown import page, sentences, table
 
 
 def memory_page() -> str:
-    rows = tuple(measured.rows())
+    rows = measured.rows()
     return page(
         "Memory, measured and predicted",
         sentences(
@@ -82,20 +82,15 @@ def _own(rows: tuple[measured.Row, ...]) -> Iterator[str]:
 
 
 def _beside_estimates(rows: tuple[measured.Row, ...]) -> Iterator[tuple[str, ...]]:
-    """Of every launch that gave both."""
-    by_figure = {(row.launch, row.figure.name): row for row in rows}
-    for (launch, name), row in by_figure.items():
-        estimate = by_figure.get((launch, "estimate"))
-        if name == "added" and row.error is not None and estimate is not None:
-            said = estimate.figure.value
-            yield (
-                launch,
-                f"{row.figure.value:.2f}",
-                f"{row.predicted:.2f}",
-                f"{row.error:+.0%}",
-                f"{said:.2f}",
-                f"{said / row.figure.value - 1:+.0%}",
-            )
+    for one in measured.graph_memory(rows):
+        yield (
+            one.captured.launch,
+            f"{one.captured.figure.value:.2f}",
+            f"{one.captured.predicted:.2f}",
+            f"{one.captured.error:+.0%}",
+            f"{one.estimate.figure.value:.2f}",
+            f"{one.estimate_error:+.0%}",
+        )
 
 
 def _repeated(one: measured.Repeated) -> tuple[str, ...]:

@@ -1,11 +1,14 @@
-"""What the README shows from elsewhere, between markers: a plan, and figures of one measurement."""
+"""What the README shows from elsewhere, between markers: a plan, and figures of measurements."""
 
 import json
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from memory_table import OWN_FILES, graph_memory, rows
+
 from doc_pages.compiling import plan_of_file
-from doc_pages.markdown import table
+from doc_pages.markdown import sentences, table
 from servespec.render.plan_text import plan_text
 
 EXAMPLE = "examples/qwen3-30b-a3b-h200.yaml"
@@ -15,7 +18,10 @@ MEASURED = "docs/measurements/2026-11-30-h200-bench-30b-a3b-fp8-k7.json"
 def readme(root: Path) -> str:
     """The README with its plan and its figures made anew; the rest of it is written by hand."""
     text = (root / "README.md").read_text(encoding="utf-8")
-    return _between(_between(text, "plan", _shown_plan(root)), "measured", _shown_figures(root))
+    shown = {"plan": _shown_plan(root), "measured": _shown_figures(root), "graph memory": _shown_graph_memory()}
+    for name, block in shown.items():
+        text = _between(text, name, block)
+    return text
 
 
 def _between(text: str, name: str, shown: str) -> str:
@@ -43,6 +49,22 @@ def _shown_figures(root: Path) -> str:
     rows = [("requests at a time", *(f"{arm} / stock" for arm in arms))]
     rows += [(str(load), *(_figure(ratios[arm, load]) for arm in arms)) for load in found["design"]["concurrencies"]]
     return table(rows[0], rows[1:])
+
+
+def _shown_graph_memory() -> str:
+    """Of servespec's own launches, whose workers reported what every capture took."""
+    own = [one for one in graph_memory(rows()) if fnmatch(one.captured.file, OWN_FILES)]
+    errors = [one.captured.error for one in own if one.captured.error is not None]
+    estimates = [one.estimate_error for one in own]
+    return sentences(
+        f"The memory of the graphs of {len(own)} launches on H200 was foretold with {_range(errors)} error; the "
+        f"engine's own estimate, made while it started, had {_range(estimates)} "
+        "([row by row](docs/reference/memory.md#our-own-launches))."
+    )
+
+
+def _range(errors: list[float]) -> str:
+    return f"{min(errors):+.0%} to {max(errors):+.0%}".replace("%", " %")
 
 
 def _figure(one: dict[str, Any]) -> str:
