@@ -3,6 +3,7 @@
 from dataclasses import replace
 from itertools import combinations
 
+import measured_launches as measured
 import memory_table as table
 import pytest
 
@@ -13,7 +14,7 @@ from servespec.compiler.memory.line import MemoryLine, Part
 from servespec.compiler.plan import Plan
 from servespec.provenance import Basis
 
-LAUNCHES = {launch.name: launch for launch in table.launches()}
+LAUNCHES = {launch.name: launch for launch in measured.launches()}
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def test_what_ran_out_under_load_is_told_and_what_did_not_fits() -> None:
 
     for ledger, runs_out, may_run_out in zip(ledgers, (True, False, False), (True, True, False), strict=True):
         assert ledger is not None
-        assert ledger.of(Part.RUNTIME).high == 8192 * (1 << 18) * 6 == 12 * table.GIB
+        assert ledger.of(Part.RUNTIME).high == 8192 * (1 << 18) * 6 == 12 * measured.GIB
         assert (ledger.whole.size > ledger.device_bytes) == runs_out
         assert (ledger.whole.high > ledger.device_bytes) == may_run_out
         assert (ledger.fits is Fit.MARGINAL) == may_run_out
@@ -72,13 +73,13 @@ def test_what_the_profile_run_holds_in_place_of_the_logits_is_a_variable(megabyt
     ledger = table.plan_of(replace(launch, spec={**launch.spec, "engine": engine})).ledger
 
     assert ledger is not None
-    assert ledger.of(Part.RUNTIME).size == int((12 - held_gib) * table.GIB)
+    assert ledger.of(Part.RUNTIME).size == int((12 - held_gib) * measured.GIB)
 
 
 def test_the_documentation_has_those_figures() -> None:
     small, default = deepseek_v4(max_decode_cudagraph_capture_tokens=2048), deepseek_v4()
     assert small.stock is not None
-    page = (table.ROOT / "docs/concepts/memory.md").read_text(encoding="utf-8")
+    page = (measured.ROOT / "docs/concepts/memory.md").read_text(encoding="utf-8")
 
     for name, ledger in (
         ("stock", small.stock.ledger),
@@ -87,7 +88,7 @@ def test_the_documentation_has_those_figures() -> None:
     ):
         assert ledger is not None
         whole, step = ledger.whole, ledger.of(Part.RUNTIME).size
-        started, loaded, high = (f"{size / table.GIB:.1f}" for size in (whole.size - step, whole.size, whole.high))
+        started, loaded, high = (f"{size / measured.GIB:.1f}" for size in (whole.size - step, whole.size, whole.high))
         ends = "of 184.3 GiB" if name == "stock" else f"GiB, to {high} at the high ends"
         assert f"| {name} | {started} GiB | {loaded} {ends} |" in page
 
@@ -101,7 +102,7 @@ def test_what_an_engine_uses_beyond_its_budget_after_its_start(is_stock: bool, m
     assert ledger is not None
 
     beyond = ledger.whole.size - ledger.of(Part.RUNTIME).size - ledger.budget_bytes
-    assert beyond / table.GIB == pytest.approx(measured_gib, abs=2.7)
+    assert beyond / measured.GIB == pytest.approx(measured_gib, abs=2.7)
 
 
 def test_a_wide_eager_run_keeps_its_accumulators_only_where_the_outputs_are_cut_from_them() -> None:
@@ -109,8 +110,8 @@ def test_a_wide_eager_run_keeps_its_accumulators_only_where_the_outputs_are_cut_
 
     dense, experts = (lines_of(f"{name}, plan")[owner] for name in ("8B EAGLE3 K=3", "30B-A3B EAGLE3 K=7"))
 
-    assert dense.size > 3.5 * table.GIB
-    assert experts.size < 0.1 * table.GIB
+    assert dense.size > 3.5 * measured.GIB
+    assert experts.size < 0.1 * measured.GIB
 
 
 def test_the_extension_bounds_the_accumulators_that_stay() -> None:
@@ -122,7 +123,7 @@ def test_the_extension_bounds_the_accumulators_that_stay() -> None:
         for lowering in (Lowering.LEGACY, Lowering.EXTENSION)
     )
 
-    assert listed - bounded > 3.5 * table.GIB
+    assert listed - bounded > 3.5 * measured.GIB
 
 
 def test_lines_that_can_be_counted_by_hand() -> None:
@@ -219,8 +220,8 @@ def test_a_soft_cap_makes_a_second_copy_of_the_logits() -> None:
     assert twice == pytest.approx(2 * once, rel=0.01)
 
 
-@pytest.mark.parametrize("saving", list(table.savings()), ids=lambda saving: "-".join(sorted(saving.added)))
-def test_measured_savings(saving: table.Saving) -> None:
+@pytest.mark.parametrize("saving", list(measured.savings()), ids=lambda saving: "-".join(sorted(saving.added)))
+def test_measured_savings(saving: measured.Saving) -> None:
     """A capture of 8,192 rows had one segment of converted logits, where ours has two; that line's low end is none."""
     allowed = {GraphRemedy.INDEXER_ROW_CHUNKS: 0.90, GraphRemedy.ONE_CAPTURE_STREAM: 0.35}
     error = max(allowed.get(remedy, 0.25) for remedy in saving.added)

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 
-import memory_table as measured
+import measured_launches as measured
+import memory_table as predicted
 
 from doc_pages.markdown import page, sentences, table
 
 
 def memory_page() -> str:
-    rows = measured.rows()
+    rows = predicted.rows()
     return page(
         "Memory, measured and predicted",
         sentences(
@@ -20,8 +21,8 @@ def memory_page() -> str:
             "Many figures of graphs shaped the formulas of graphs, so they are no independent score of them."
         ),
         sentences(
-            f"The median error is {measured.median_error(rows):.1%}, over all rows that nothing was fitted on and that "
-            "are no estimate of the engine's."
+            f"The median error is {predicted.median_error(rows):.1%}, over all rows that nothing was fitted on and "
+            "that are no estimate of the engine's."
         ),
         *(part for file in measured.FILES for part in _file(file, rows)),
         *_own(rows),
@@ -37,7 +38,7 @@ def memory_page() -> str:
     )
 
 
-def _file(file: str, rows: tuple[measured.Row, ...]) -> Iterator[str]:
+def _file(file: str, rows: tuple[predicted.Row, ...]) -> Iterator[str]:
     document = measured.document(file)
     yield f"## {file.removesuffix('.json')}"
     yield sentences(f"{document['what']}. {document['note']} File: [{file}](../measurements/{file}).")
@@ -47,7 +48,7 @@ def _file(file: str, rows: tuple[measured.Row, ...]) -> Iterator[str]:
     )
 
 
-def _own(rows: tuple[measured.Row, ...]) -> Iterator[str]:
+def _own(rows: tuple[predicted.Row, ...]) -> Iterator[str]:
     """Launches of servespec's own, whose workers reported what each stage took."""
     files = sorted(path.name for path in measured.MEASUREMENTS.glob(measured.OWN_FILES))
     links = ", ".join(f"[{file}](../measurements/{file})" for file in files)
@@ -81,8 +82,8 @@ def _own(rows: tuple[measured.Row, ...]) -> Iterator[str]:
     )
 
 
-def _beside_estimates(rows: tuple[measured.Row, ...]) -> Iterator[tuple[str, ...]]:
-    for one in measured.graph_memory(rows):
+def _beside_estimates(rows: tuple[predicted.Row, ...]) -> Iterator[tuple[str, ...]]:
+    for one in predicted.graph_memory(rows):
         yield (
             one.captured.launch,
             f"{one.captured.figure.value:.2f}",
@@ -104,7 +105,7 @@ def _repeated(one: measured.Repeated) -> tuple[str, ...]:
     )
 
 
-def _row(row: measured.Row) -> tuple[str, ...]:
+def _row(row: predicted.Row) -> tuple[str, ...]:
     return (
         row.launch,
         row.figure.name,
@@ -120,15 +121,15 @@ def _value(value: float, unit: str) -> str:
     return f"{value:,.3f} GiB" if unit == "GiB" else f"{value:,.0f} {unit}"
 
 
-def _verdict(row: measured.Row) -> str:
+def _verdict(row: predicted.Row) -> str:
     if row.is_within:
         return "fitted" if row.figure.is_fitted else "within"
-    because = measured.MISSED.get((row.launch, row.figure.name), "not explained")
+    because = predicted.MISSED.get((row.launch, row.figure.name), "not explained")
     return f"missed: {because}"
 
 
 def _saving(saving: measured.Saving) -> tuple[str, ...]:
-    value = measured.saved(saving)
+    value = predicted.saved(saving)
     return (
         saving.launch.name,
         ", ".join(sorted(saving.added)),

@@ -5,7 +5,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from memory_table import OWN_FILES, graph_memory, rows
+from measured_launches import OWN_FILES
+from memory_table import graph_memory, rows
 
 from doc_pages.compiling import plan_of_file
 from doc_pages.markdown import sentences, table
