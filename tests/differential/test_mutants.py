@@ -62,11 +62,11 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
-    Mutant("graph_sizes", "WIDE_CEILING: Final = _engine(Tokens(1024)", "WIDE_CEILING: Final = _engine(Tokens(1023)"),
-    Mutant("graph_sizes", "\nCEILING: Final = _engine(Tokens(512)", "\nCEILING: Final = _engine(Tokens(511)"),
+    Mutant("graph_sizes", "WIDE_CEILING: Final = in_engine(Tokens(1024)", "WIDE_CEILING: Final = in_engine(Tokens(1023)"),
+    Mutant("graph_sizes", "\nCEILING: Final = in_engine(Tokens(512)", "\nCEILING: Final = in_engine(Tokens(511)"),
     Mutant("graph_sizes", "(WIDE_CEILING if wide else CEILING)", "(CEILING if wide else WIDE_CEILING)"),
-    Mutant("graph_sizes", "STRIDES: Final = _engine((8, 16)", "STRIDES: Final = _engine((8, 8)"),
-    Mutant("graph_sizes", "STRIDES: Final = _engine((8, 16)", "STRIDES: Final = _engine((16, 16)"),
+    Mutant("graph_sizes", "STRIDES: Final = in_engine((8, 16)", "STRIDES: Final = in_engine((8, 8)"),
+    Mutant("graph_sizes", "STRIDES: Final = in_engine((8, 16)", "STRIDES: Final = in_engine((16, 16)"),
     Mutant("graph_sizes", 'Tokens(32), "tokens"', 'Tokens(30), "tokens"'),
     Mutant("graph_sizes", "PREFILL_CAP: Final = _split(Tokens(8192)", "PREFILL_CAP: Final = _split(Tokens(8191)"),
     Mutant("graph_sizes", "DECODE_BUDGET: Final = _split(Tokens(4096)", "DECODE_BUDGET: Final = _split(Tokens(4095)"),
