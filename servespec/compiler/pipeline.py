@@ -28,6 +28,7 @@ from servespec.compiler.graphs.shape import Runner, Shape
 from servespec.compiler.graphs.split import split_shapes
 from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Launch, Lowered, Lowering, lower
+from servespec.compiler.measured_curve import curve_findings
 from servespec.compiler.measured_memory import by_measurement, kv_cache_memory_bytes, measured_findings
 from servespec.compiler.measured_steps import StepTimes
 from servespec.compiler.memory.fitting_changes import fitting_changes
@@ -83,7 +84,11 @@ def compile_spec(request: CompileRequest) -> Plan:
     plan = replace(
         plan,
         diagnostics=in_file_order(
-            (*plan.diagnostics, *measured_findings(plan, request.measurement, request.step_times))
+            (
+                *plan.diagnostics,
+                *measured_findings(plan, request.measurement, request.step_times),
+                *curve_findings(plan),
+            )
         ),
     )
     if not plan.ok:
@@ -317,6 +322,7 @@ def _inputs(request: CompileRequest) -> Inputs:
         model=request.model_input,
         draft=request.draft_input,
         facts_sha256=_facts_sha256(request.engine.facts_version, request.device),
+        curve_sha256=None if request.profile is None else hashlib.sha256(repr(request.profile).encode()).hexdigest(),
     )
 
 

@@ -20,6 +20,7 @@ from servespec.compiler.memory.ledger import Ledger
 from servespec.compiler.memory.measurement import Measurement
 from servespec.compiler.plan_rules import R115
 from servespec.compiler.resolve.resolution import Resolution
+from servespec.compiler.tier_document import TIERS_SCHEMA, choice_json
 from servespec.diagnostics import Diagnostic, has_errors
 from servespec.provenance import Resolved
 
@@ -50,12 +51,16 @@ class StockPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What a plan was made from, as digests; ``draft`` is None without a draft model of its own."""
+    """What a plan was made from, as digests; ``draft`` is None without a draft model of its own.
+
+    ``curve_sha256`` is of the step times that chose the tiers, None where the spec has its own or none.
+    """
 
     spec_sha256: str
     model: Mapping[str, str | None]
     draft: Mapping[str, str | None] | None
     facts_sha256: str
+    curve_sha256: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,10 +114,13 @@ class Plan:
                 "model": dict(self.inputs.model),
                 "draft": None if self.inputs.draft is None else dict(self.inputs.draft),
                 "facts_sha256": self.inputs.facts_sha256,
+                **({} if self.inputs.curve_sha256 is None else {"curve_sha256": self.inputs.curve_sha256}),
             },
             "complete": self.complete,
             "launch": {"argv": list(self.lowered.argv), "env": dict(self.lowered.env)},
         }
+        if resolution.tier_choice is not None:
+            document["tiers"] = choice_json(resolution.tier_choice)
         if self.lowered.remedies:
             document["remedies"] = [str(remedy) for remedy in self.lowered.remedies]
         if self.stock is not None:
@@ -371,6 +379,7 @@ PLAN_SCHEMA: dict[str, Any] = {
                 "model": _MODEL_INPUT,
                 "draft": {"oneOf": [_MODEL_INPUT, {"type": "null"}]},
                 "facts_sha256": TEXT,
+                "curve_sha256": TEXT,
             },
         },
         "complete": {"type": "boolean"},
@@ -382,6 +391,7 @@ PLAN_SCHEMA: dict[str, Any] = {
                 "env": {"type": "object", "additionalProperties": TEXT},
             },
         },
+        "tiers": TIERS_SCHEMA,
         "remedies": {"type": "array", "items": {"enum": [str(remedy) for remedy in Remedy]}},
         "stock": {
             "type": "object",

@@ -91,6 +91,11 @@ R118 = Rule(
     "`plan --emit compose` and `dockerfile` build on the image that vLLM releases for GPUs. The host publishes the "
     "server's port at an address, and model folders are mounted where the command looks for them.",
 )  # fmt: skip
+R119 = Rule(
+    "R119", "curve-cannot-choose", Severity.ERROR, "the curve does not say which K serves most",
+    "Tiers by a curve need the time of a step with each candidate K at every batch of 1 to `scheduler.max_num_seqs` "
+    "requests. What was not timed is not guessed.",
+)  # fmt: skip
 
 P101 = Rule(
     "P101", "decode-eager", Severity.WARNING, "some decode batches replay no graph",
@@ -281,6 +286,20 @@ P141 = Rule(
     "At the low end of the KV cache's error bar there are fewer blocks than requests whose states they hold, and the "
     "engine would end at start-up.",
     "vllm/config/compilation.py: CompilationConfig.resolve_cudagraph_mode_and_sizes",
+)  # fmt: skip
+P142 = Rule(
+    "P142", "tiers-by-curve", Severity.NOTE, "a curve chose the tiers",
+    "Each tier has the K that serves the most tokens a second by the curve, n * tokens per step / seconds of a step, "
+    "or one that is within the tolerance of it and spares a tier. The help writes the same tiers by hand.",
+)  # fmt: skip
+P143 = Rule(
+    "P143", "curve-of-another-engine", Severity.ERROR, "the curve is of steps that this launch does not run",
+    "The time of a step depends on device, models, parallelism, backend and the types of weights and cache. Limits, "
+    "graphs and K may differ: those are what a curve is read for.",
+)  # fmt: skip
+P144 = Rule(
+    "P144", "curve-of-another-version", Severity.WARNING, "the curve was measured with another version of the engine",
+    "The tiers are still ones that can be served; that they are the best ones was measured elsewhere.",
 )  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

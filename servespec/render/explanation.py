@@ -14,7 +14,7 @@ from servespec.render.rules import every_rule
 from servespec.schema.field_docs import description
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import sections
-from servespec.schema.spec import OpenSection, Section, ServingSpec
+from servespec.schema.spec import NESTED_SECTIONS, OpenSection, Section, ServingSpec
 from servespec.schema.value_docs import VALUE_DOCS
 from servespec.units import size_words
 
@@ -69,13 +69,15 @@ class SpecField:
 
 
 def spec_fields() -> Iterator[SpecField]:
-    """Every hand-written field of the spec, a section before its own fields."""
+    """Every hand-written field of the spec, a section before its own fields, those inside of fields last."""
     models = dict(sections())
     for name, info in ServingSpec.model_fields.items():
         yield SpecField(name, ServingSpec, info)
         model = models.get(name)
         if model is not None:
             yield from (SpecField(f"{name}.{key}", model, field) for key, field in model.model_fields.items())
+    for path, model in NESTED_SECTIONS:
+        yield from (SpecField(f"{path}.{key}", model, field) for key, field in model.model_fields.items())
 
 
 def _fields() -> dict[str, SpecField]:

@@ -20,10 +20,12 @@ from servespec.render.plan_tables import (
     launch_lines,
     memory_lines_table,
     memory_table,
+    predicted_table,
     resolved_table,
     sizes_table,
     steps_table,
 )
+from servespec.render.tier_rows import predicted_by
 
 Json = Mapping[str, Any]
 
@@ -115,6 +117,9 @@ def _titled(title: str, *parts: str) -> str:
 def _sections(plan: Json) -> Iterator[_Part]:
     yield _Part("steps", "\n\n".join(part for part in (_table(steps_table(plan)), captures(plan)) if part))
     yield _Part("memory", _memory(plan))
+    if "tiers" in plan:
+        said = f"{_with_code(predicted_by(plan['tiers']))}."
+        yield _Part("tiers", _titled("Tiers", said, _table(predicted_table(plan["tiers"]))))
     yield _Part("graphs", _titled("Graphs", _table(graphs_table(plan))))
     yield _Part("findings", _titled("Findings", *_findings(plan["diagnostics"])))
 

@@ -11,6 +11,7 @@ from servespec.render.launch_script import words_by_flag
 from servespec.render.memory_rows import MemoryRow, bar, gib, memory_rows
 from servespec.render.memory_text import beside_stock
 from servespec.render.plan_summary import Steps, graph_count, steps_of
+from servespec.render.tier_rows import headers_of, rows_of
 
 Json = Mapping[str, Any]
 
@@ -141,6 +142,16 @@ def sizes_table(plan: Json) -> Table:
 
 def _listed(sizes: Sequence[int]) -> str:
     return ", ".join(map(str, sizes))
+
+
+# Tiers
+
+
+def predicted_table(tiers: Json) -> Table:
+    """What a curve predicts of the tiers that it chose, beside each K alone."""
+    headers = headers_of(tiers)
+    caption = "Predicted tokens per second of the tiers, and how many times that of a server with one K or none"
+    return Table(caption, headers, list(rows_of(tiers)), frozenset(range(1, len(headers))))
 
 
 # Resolved values

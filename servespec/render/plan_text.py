@@ -7,6 +7,7 @@ from typing import Any
 from servespec.render.alignment import aligned, or_nothing
 from servespec.render.memory_text import against_stock_text, memory_text
 from servespec.render.plan_summary import Steps, graph_count, heading, steps_of, verdict
+from servespec.render.tier_rows import headers_of, predicted_by, rows_of
 
 Json = Mapping[str, Any]
 
@@ -23,6 +24,8 @@ def plan_text(plan: Json, *, details: bool = False) -> str:
         _lines([*map(_step, others), *_graphs(plan)]),
         memory_text(plan["memory"], details=details),
     ]
+    if "tiers" in plan:
+        parts.append(_tiers(plan["tiers"]))
     if "stock" in plan:
         parts.append(against_stock_text(plan["memory"], plan["stock"]["memory"]))
     parts.append(_table(plan))
@@ -104,6 +107,12 @@ def _stock_only(row: Json) -> tuple[str, ...]:
 
 def _largest(row: Json) -> str:
     return f"{row['sizes'][-1]} {row['unit']}" if row["sizes"] else "-"
+
+
+def _tiers(tiers: Json) -> str:
+    """Columns `x K=3` say how many times the tokens of a server with that K the tiers are predicted to serve."""
+    said = fill(predicted_by(tiers), _WIDTH, subsequent_indent="  ")
+    return f"{said}\n{aligned([headers_of(tiers), *rows_of(tiers)])}"
 
 
 def _resolved(plan: Json) -> str:

@@ -86,7 +86,12 @@ R018 = Rule(
     "R018", "not-comparable", Severity.ERROR, "the file has no plan to compare with",
     "`--against` takes `stock`, `legacy`, a spec, the JSON of a plan, or a record.",
 )  # fmt: skip
+R019 = Rule(
+    "R019", "curve-unreadable", Severity.ERROR, "the curve that the spec names cannot be used",
+    "`speculative.dynamic.from_curve` names what `servespec profile` wrote, or several such files of one engine, each "
+    "from the folder of the spec.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = (
-    *(R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013, R014, R015, R016, R017, R018),
+    *(R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013, R014, R015, R016, R017, R018, R019),
 )

@@ -19,7 +19,7 @@ from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime import config_rules as rules
 from servespec.runtime.checkpoint_files import CheckpointError, read_checkpoint
-from servespec.runtime.measured_files import read_measured
+from servespec.runtime.measured_files import curve_profile, read_measured
 from servespec.runtime.model_config import ModelConfig, Wanted, load_model_config, names_folder
 from servespec.runtime.shipped_facts import shipped_findings
 from servespec.runtime.spec_file import base_folder, further_findings
@@ -76,6 +76,7 @@ def compile_request(source: SpecSource, options: Options) -> CompileRequest:
         draft=_draft_model(draft, engine.facts_version) if draft else _drafting_target(spec, model),
         model_input=_input(target),
         draft_input=_input(draft) if draft else None,
+        profile=curve_profile(spec, source),
         allow_code=options.allow_code,
         with_stock=options.with_stock,
         **read_measured(options.measured),

@@ -1,13 +1,17 @@
-"""Files of an earlier run that a plan is told of: the record of a launch, the document of step times."""
+"""Files of an earlier run that a plan is told of: the record of a launch, documents of step times."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from servespec.compiler.curves.profile import Profile, profile_of
 from servespec.compiler.measured_steps import StepTimes, step_times_of
 from servespec.compiler.memory.measurement import Measurement, measurement_of
 from servespec.diagnostics import Place, SpecError
 from servespec.runtime import config_rules as rules
+from servespec.runtime.spec_file import base_folder
+from servespec.schema.source import SpecSource
+from servespec.schema.spec import ServingSpec
 
 
 def read_measured(paths: Sequence[Path]) -> dict[str, Any]:
@@ -24,6 +28,41 @@ def read_measured(paths: Sequence[Path]) -> dict[str, Any]:
             raise SpecError([rules.R013.at(Place(read.name), message, "leave one of them out")])
         found[name] = read
     return found
+
+
+def curve_profile(spec: ServingSpec, source: SpecSource) -> Profile | None:
+    """The step times that `speculative.dynamic.from_curve` names; None where the spec names none.
+
+    Raises SpecError where a file of them cannot be read, is of another kind, or where they do not go together.
+    """
+    curve = spec.speculative.curve_tiers if spec.speculative is not None else None
+    if curve is None:
+        return None
+    place = source.place_of((*_CURVE_PATH, "from_curve"))
+    read = {name: _curve_document(name, source, place) for name in curve.from_curve}
+    profile = profile_of(read)
+    if isinstance(profile, str):
+        raise SpecError([rules.R019.at(place, profile, _PROFILE_HELP)])
+    return profile
+
+
+_CURVE_PATH = ("speculative", "dynamic")
+_PROFILE_HELP = "`servespec profile SPEC -o FILE` writes a curve"
+
+
+def _curve_document(name: str, source: SpecSource, place: Place) -> Mapping[str, Any]:
+    from servespec.runtime.documents import Kind, checked, read_document
+
+    try:
+        raw = (base_folder(source) / name).read_bytes()
+    except OSError as error:
+        message = f"the curve `{name}` cannot be read: {(error.strerror or 'unreadable').lower()}"
+        raise SpecError([rules.R019.at(place, message, _PROFILE_HELP)]) from None
+    document = read_document(raw, name)
+    if document.kind is not Kind.STEPS:
+        message = f"`{name}` is a file of the kind {document.kind}, not of step times"
+        raise SpecError([rules.R019.at(place, message, _PROFILE_HELP)])
+    return checked(document)
 
 
 def _read(path: Path) -> Measurement | StepTimes:

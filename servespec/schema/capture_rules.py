@@ -56,12 +56,12 @@ class Written:
 
     @property
     def query_lens(self) -> tuple[int, ...]:
-        """q of every tier, or 1 + K; 1 without speculation. Empty where K is not written."""
+        """q of every tier, or 1 + K; 1 without speculation. Empty where the spec writes no K."""
         speculative = self.spec.speculative
         if speculative is None:
             return (1,)
         if speculative.dynamic:
-            return tuple(sorted({1 + tier.num_speculative_tokens for tier in speculative.dynamic}))
+            return tuple(sorted({1 + tier.num_speculative_tokens for tier in speculative.written_tiers}))
         k = speculative.num_speculative_tokens
         return () if k is None else (1 + k,)
 

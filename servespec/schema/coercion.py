@@ -7,7 +7,7 @@ turns it into a finding.
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, Strict, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from servespec.schema.values import Refusal, parse_bytes, parse_count, parse_fraction
@@ -77,6 +77,25 @@ Fraction = Annotated[
     ),
 ]
 """Above 0 and up to 1, or a percentage."""
+
+Share = Annotated[float, Field(ge=0, le=1)]
+"""From none to all."""
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+_NAME = {"type": "string", "minLength": 1}
+
+FileNames = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    Strict(False),
+    Field(min_length=1),
+    BeforeValidator(_listed),
+    WithJsonSchema({"anyOf": [_NAME, {"type": "array", "items": _NAME, "minItems": 1}]}),
+]
+"""A file, or a list of files."""
 
 TokenBudget = Annotated[
     int | Literal["unlimited"],

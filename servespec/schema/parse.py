@@ -6,7 +6,7 @@ a file shows at once; such a spec is never compiled.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args
+from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -66,7 +66,8 @@ def _of_one_form(details: list[ErrorDetails], data: Any) -> list[ErrorDetails]:
 def _is_around(detail: ErrorDetails, refused: list[SpecPath], data: Any) -> bool:
     """Whether this is only what is left where values were taken out."""
     path = _data_path(detail["loc"], data)
-    return any(one != path and one[: len(path)] == path for one in refused)
+    is_taken_out = detail["type"] == "missing" and path in refused
+    return is_taken_out or any(one != path and one[: len(path)] == path for one in refused)
 
 
 def _findings(detail: ErrorDetails, source: SpecSource) -> Iterator[Diagnostic]:
@@ -198,22 +199,24 @@ def sections_with(key: str) -> tuple[str, ...]:
 def section_at(path: SpecPath) -> type[Section] | None:
     """The model of the mapping at ``path``; None where it holds free keys."""
     model: type[Section] | None = ServingSpec
-    for step in path:
+    for at, step in enumerate(path):
         if isinstance(step, int):
             continue
         info = model.model_fields.get(step) if model else None
-        model = _model_in(info.annotation) if info else None
+        is_listed = at + 1 < len(path) and isinstance(path[at + 1], int)
+        model = _model_in(info.annotation, is_listed) if info else None
     return model
 
 
-def _model_in(annotation: Any) -> type[Section] | None:
+def _model_in(annotation: Any, is_listed: bool = False) -> type[Section] | None:
+    """The model of a field's value, or of the entries of its list."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return annotation if issubclass(annotation, Section) else None
-    for part in get_args(annotation):
-        found = _model_in(part)
-        if found is not None:
-            return found
-    return None
+        return annotation if issubclass(annotation, Section) and not is_listed else None
+    is_list = get_origin(annotation) is tuple
+    if is_list and not is_listed:
+        return None
+    found = (_model_in(part, is_listed and not is_list) for part in get_args(annotation))
+    return next((model for model in found if model is not None), None)
 
 
 def _refused(path: SpecPath, detail: ErrorDetails, source: SpecSource) -> Diagnostic:

@@ -10,14 +10,16 @@ checked against the generated table of the named engine version, not here.
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, Strict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag
 
 from servespec.schema.coercion import (
     ByteSize,
     Count,
+    FileNames,
     Fraction,
     Port,
     PositiveCount,
+    Share,
     TokenBudget,
     device_name,
     empty_if_null,
@@ -138,6 +140,39 @@ class TierSpec(Section):
     """Drafts of each request in such a batch, in tokens; 0 drafts nothing."""
 
 
+class CurveTiers(Section):
+    """Tiers of dynamic speculation chosen by measured step times."""
+
+    from_curve: FileNames = Field(examples=["curve.json"])
+    """File that `servespec profile` wrote, or several of one engine; from the spec's own folder."""
+    acceptance_rates: Annotated[tuple[Share, ...], Strict(False), Field(min_length=1)] | None = None
+    """Share of drafts of which position 1, 2, ... was accepted, one for each draft; `servespec acceptance` reads them
+    off a running server. Default: the engine's own, where it accepts synthetically."""
+    acceptance_length: Annotated[float, Field(ge=1)] | None = None
+    """Tokens of one request in one step with K drafts, the bonus token included: in place of the rates, each draft
+    accepted with the same chance."""
+    candidates: Annotated[tuple[Count, ...], Strict(False), Field(min_length=1)] | None = Field(
+        default=None, examples=[[0, 1, 3, 7]]
+    )
+    """The K to choose from. Default: every K of the curve up to `num_speculative_tokens`."""
+    tolerance: Fraction = 0.02
+    """How far below the best K a tier may be at any size, so that tiers are few. Default: 2 %, and the curve's noise on
+    top."""
+
+
+def _form_of_tiers(value: Any) -> str:
+    """One tier that is not in a list is still meant as tiers."""
+    is_one_tier = isinstance(value, dict) and "up_to" in value
+    return "curve" if isinstance(value, dict | CurveTiers) and not is_one_tier else "tiers"
+
+
+Tiers = Annotated[
+    Annotated[tuple[TierSpec, ...], Strict(False), Field(min_length=1), Tag("tiers")]
+    | Annotated[CurveTiers, Tag("curve")],
+    Discriminator(_form_of_tiers),
+]
+
+
 class SpeculativeSection(OpenSection):
     """Speculative decoding. Open to the engine's SpeculativeConfig."""
 
@@ -150,13 +185,23 @@ class SpeculativeSection(OpenSection):
     num_speculative_tokens: PositiveCount | None = None
     """K, the drafts of one request in one step, in tokens. A verified request has q = 1 + K tokens.
     Default: what the draft model's config says; needed for methods without one."""
-    dynamic: Annotated[tuple[TierSpec, ...], Strict(False), Field(min_length=1)] | None = None
-    """Tiers of batch sizes with their own K, ascending; the last has no `up_to`. The engine's own notation is
+    dynamic: Tiers | None = None
+    """Tiers of batch sizes with their own K, ascending; the last has no `up_to`. Or `{from_curve: FILE}`: the tiers
+    that serve most tokens by step times measured on the GPU. The engine's own notation is
     `num_speculative_tokens_per_batch_size`."""
     enable_adaptive_verification: bool = False
     """Verify fewer drafts where load is high. Target decode then captures one FULL grid in tokens."""
     draft_sample_method: Literal["greedy", "probabilistic"] | None = None
     """How drafts are sampled; `probabilistic` keeps the drafter's logits. Default: `greedy`."""
+
+    @property
+    def written_tiers(self) -> tuple[TierSpec, ...]:
+        """The tiers that the spec itself has."""
+        return self.dynamic if isinstance(self.dynamic, tuple) else ()
+
+    @property
+    def curve_tiers(self) -> CurveTiers | None:
+        return self.dynamic if isinstance(self.dynamic, CurveTiers) else None
 
 
 class LoraSection(OpenSection):
@@ -321,3 +366,11 @@ class ServingSpec(Section):
     kv_transfer: KvTransferSection | None = None
     engine: Annotated[EngineSection, _OPTIONAL] = Field(default_factory=EngineSection)
     serve: Annotated[ServeSection, _OPTIONAL] = Field(default_factory=ServeSection)
+
+
+NESTED_SECTIONS: tuple[tuple[str, type[Section]], ...] = (
+    ("hardware.gpu", DeviceFile),
+    ("speculative.dynamic[]", TierSpec),
+    ("speculative.dynamic", CurveTiers),
+)
+"""Models that stand inside a field, by its path."""

@@ -155,5 +155,11 @@ S227 = Rule(
     "S227", "extends-itself", Severity.ERROR, "a file extends itself, directly or through others",
     "Values that all files share go into a file that extends none of them.",
 )  # fmt: skip
+S228 = Rule(
+    "S228", "acceptance-malformed", Severity.ERROR, "how often drafts are accepted is not said, or said twice",
+    "A K is as good as the drafts that are accepted of it. Rates are shares of all drafts by position, so they never "
+    "rise, as vLLM's `vllm:spec_decode_num_accepted_tokens_per_pos` over `vllm:spec_decode_num_drafts`.",
+    "vllm/v1/spec_decode/metrics.py: SpecDecodingProm",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -1,7 +1,8 @@
 """The rules of tiers and drafts that need no model facts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
+from typing import Final
 
 from servespec.diagnostics import Diagnostic, Related
 from servespec.schema import spec_rules as rules
@@ -20,6 +21,7 @@ def speculative_findings(spec: ServingSpec, source: SpecSource) -> Iterator[Diag
     yield from _tier_order(section, source)
     yield from _tier_width(section, source)
     yield from _engine_tiers(section, source)
+    yield from _curve_tiers(section, source)
     yield from _draft_parallel(spec, section, source)
 
 
@@ -31,7 +33,7 @@ def _tiers_twice(section: SpeculativeSection, source: SpecSource) -> Iterator[Di
 
 
 def _tier_order(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
-    tiers = section.dynamic or ()
+    tiers = section.written_tiers
     before = 0
     for at, tier in enumerate(tiers):
         place = source.place_of(("speculative", "dynamic", at))
@@ -50,7 +52,7 @@ def _tier_order(section: SpeculativeSection, source: SpecSource) -> Iterator[Dia
 
 def _tier_width(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
     most = section.num_speculative_tokens
-    for at, tier in enumerate(section.dynamic or ()):
+    for at, tier in enumerate(section.written_tiers):
         if most is not None and tier.num_speculative_tokens > most:
             path = ("speculative", "dynamic", at, "num_speculative_tokens")
             related = [Related("K", source.place_of(("speculative", "num_speculative_tokens")))]
@@ -88,6 +90,49 @@ def _engine_tiers_fault(ranges: object) -> str | None:
         if after[0] <= before[1]:
             return f"the ranges `{before}` and `{after}` overlap"
     return None
+
+
+_CURVE: Final = ("speculative", "dynamic")
+_RATES_HELP: Final = "`servespec acceptance URL` prints the rates of a running server"
+
+
+def _curve_tiers(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
+    """What a curve cannot choose without: how often drafts are accepted, and sizes of K that can be served."""
+    curve, most = section.curve_tiers, section.num_speculative_tokens
+    if curve is None:
+        return
+    rates, length = curve.acceptance_rates, curve.acceptance_length
+    if rates is None and length is None and section.engine_fields.get("rejection_sample_method") != "synthetic":
+        message = "a curve chooses K by how often drafts are accepted, and nothing says so"
+        help_text = f"write `acceptance_rates` or `acceptance_length` beside `from_curve`; {_RATES_HELP}"
+        yield rules.S228.at(source.place_of_key(_CURVE), message, help_text)
+    if rates is not None and length is not None:
+        related = [Related("the rates", source.place_of_key((*_CURVE, "acceptance_rates")))]
+        place = source.place_of_key((*_CURVE, "acceptance_length"))
+        yield rules.S228.at(place, "rates and length both say how often drafts are accepted", "delete one", related)
+    yield from _acceptance_rates(rates or (), most, source)
+    if length is not None and most is not None and length > most + 1:
+        message = f"one step of K = {most} gains at most {most + 1} tokens, not `{length:g}`"
+        place = source.place_of((*_CURVE, "acceptance_length"))
+        yield rules.S228.at(place, message, f"write a number from 1 to {most + 1}; {_RATES_HELP}")
+    for at, k in enumerate(curve.candidates or ()):
+        if most is not None and k > most:
+            related = [Related("K", source.place_of(("speculative", "num_speculative_tokens")))]
+            message = f"the candidate `{k}` is above `num_speculative_tokens: {most}`"
+            place = source.place_of((*_CURVE, "candidates", at))
+            yield rules.S211.at(place, message, f"raise K to `{k}`, or delete the candidate", related)
+
+
+def _acceptance_rates(rates: Sequence[float], most: int | None, source: SpecSource) -> Iterator[Diagnostic]:
+    for at, (before, after) in enumerate(pairwise(rates), start=1):
+        if after > before:
+            message = f"position {at + 1} is accepted more often (`{after:g}`) than the one before it (`{before:g}`)"
+            help_text = f"write shares of all drafts, as the engine's metrics count them; {_RATES_HELP}"
+            yield rules.S228.at(source.place_of((*_CURVE, "acceptance_rates", at)), message, help_text)
+    if rates and most is not None and len(rates) < most:
+        message = f"there are rates of {len(rates)} positions, and K is `{most}`"
+        place = source.place_of((*_CURVE, "acceptance_rates"))
+        yield rules.S228.at(place, message, f"write one for each of {most} drafts; {_RATES_HELP}")
 
 
 def _draft_parallel(spec: ServingSpec, section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:

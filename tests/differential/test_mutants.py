@@ -62,7 +62,9 @@ class Mutant(NamedTuple):
 
 
 MUTANTS = (
-    Mutant("graph_sizes", "WIDE_CEILING: Final = in_engine(Tokens(1024)", "WIDE_CEILING: Final = in_engine(Tokens(1023)"),
+    Mutant(
+        "graph_sizes", "WIDE_CEILING: Final = in_engine(Tokens(1024)", "WIDE_CEILING: Final = in_engine(Tokens(1023)"
+    ),
     Mutant("graph_sizes", "\nCEILING: Final = in_engine(Tokens(512)", "\nCEILING: Final = in_engine(Tokens(511)"),
     Mutant("graph_sizes", "(WIDE_CEILING if wide else CEILING)", "(CEILING if wide else WIDE_CEILING)"),
     Mutant("graph_sizes", "STRIDES: Final = in_engine((8, 16)", "STRIDES: Final = in_engine((8, 8)"),
@@ -81,7 +83,7 @@ MUTANTS = (
     Mutant("grid", "min(tokens, widest)", "widest"),
     Mutant("grid", "if tokens < 8:", "if tokens <= 8:"),
     Mutant("grid", "if tokens < 8:", "if tokens < 4:"),
-    Mutant("grid", "_floor_to_power_of_two(tokens) // 4", "_floor_to_power_of_two(tokens) // 2"),
+    Mutant("grid", "floor_to_power_of_two(tokens) // 4", "floor_to_power_of_two(tokens) // 2"),
     Mutant("grid", "if tokens < 1024:", "if tokens <= 1024:"),
     Mutant("grid", "128 if tokens < 4096", "128 if tokens <= 4096"),
     Mutant("grid", "else 256", "else 128"),

@@ -14,10 +14,7 @@ from servespec.compiler.spec_schema import spec_schema
 from servespec.render.explanation import SpecField
 from servespec.schema.field_docs import description
 from servespec.schema.parse import sections
-from servespec.schema.spec import DeviceFile, OpenSection, Section, ServingSpec, TierSpec
-
-_NESTED: tuple[tuple[str, type[Section]], ...] = (("hardware.gpu", DeviceFile), ("speculative.dynamic[]", TierSpec))
-"""Models that stand inside a field."""
+from servespec.schema.spec import NESTED_SECTIONS, OpenSection, Section, ServingSpec
 
 _UNITS: Mapping[str, str] = {
     "max_model_len": "tokens",
@@ -33,6 +30,10 @@ _UNITS: Mapping[str, str] = {
     "max_cudagraph_memory": "bytes",
     "gpu_memory_utilization": "share",
     "count": "GPUs",
+    "acceptance_rates": "share of drafts",
+    "acceptance_length": "tokens per request",
+    "candidates": "tokens per request",
+    "tolerance": "share",
     "tensor_parallel_size": "GPUs",
     "pipeline_parallel_size": "stages",
     "data_parallel_size": "replicas",
@@ -67,7 +68,7 @@ def unit_of(name: str) -> str | None:
 def all_fields() -> Iterator[SpecField]:
     """Every hand-written field but the sections themselves: top-level ones, then by section, then nested ones."""
     models = dict(sections())
-    owners: dict[str, type[Section]] = {"": ServingSpec, **models, **dict(_NESTED)}
+    owners: dict[str, type[Section]] = {"": ServingSpec, **models, **dict(NESTED_SECTIONS)}
     for path, model in owners.items():
         for name, info in model.model_fields.items():
             if path or name not in models:
@@ -143,8 +144,9 @@ def _properties(model: type[Section]) -> Mapping[str, Any]:
 
 
 def _words(schema: Mapping[str, Any]) -> str:
-    if "anyOf" in schema:
-        words = [_words(one) for one in schema["anyOf"] if one.get("type") != "null"]
+    forms = schema.get("anyOf", schema.get("oneOf"))
+    if forms is not None:
+        words = [_words(one) for one in forms if one.get("type") != "null"]
         return " or ".join(dict.fromkeys(words))
     if "enum" in schema:
         return ", ".join(code(one) for one in schema["enum"])

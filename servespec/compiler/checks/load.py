@@ -26,10 +26,10 @@ def _mixed_steps(subject: Findable) -> Iterator[Diagnostic]:
 
 def _unreachable_tiers(subject: Findable) -> Iterator[Diagnostic]:
     speculative = subject.resolution.request.spec.speculative
-    if speculative is None or not speculative.dynamic:
+    if speculative is None:
         return
     first = 1
-    for at, tier in enumerate(speculative.dynamic):
+    for at, tier in enumerate(speculative.written_tiers):
         if first > subject.frame.max_num_seqs:
             message = f"tier {at + 1} starts at {first} requests, above `max_num_seqs: {subject.frame.max_num_seqs}`"
             yield rules.P119.at(

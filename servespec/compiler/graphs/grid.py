@@ -23,10 +23,10 @@ class DecodeGrid:
     epsilon: float = DECODE_EPSILON.value
 
     def sizes(self, cap_requests: Requests) -> tuple[Requests, ...]:
-        return tuple(Requests(n) for n in _ladder(cap_requests, self._stride))
+        return tuple(Requests(n) for n in ladder(cap_requests, self._stride))
 
     def _stride(self, requests: int) -> int:
-        return _floor_to_power_of_two(10 * self.epsilon * requests ** (2 / 3))
+        return floor_to_power_of_two(10 * self.epsilon * requests ** (2 / 3))
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,40 +37,44 @@ class PrefillGrid:
     every_small_count: bool = False
 
     def sizes(self, cap_tokens: Tokens) -> tuple[Tokens, ...]:
-        sizes = set(_ladder(cap_tokens, self._stride))
+        sizes = set(ladder(cap_tokens, self._stride))
         if self.every_small_count:
             sizes.update(range(1, min(cap_tokens, INTERACTIVITY_UP_TO.value) + 1))
         return tuple(Tokens(t) for t in sorted(sizes))
 
     def _stride(self, tokens: int) -> int:
         widest = 2 * self.epsilon * max(tokens, PREFILL_LINEAR_FROM.value)
-        return _floor_to_power_of_two(min(tokens, widest))
+        return floor_to_power_of_two(min(tokens, widest))
 
 
 def adaptive_verification_sizes(cap_tokens: Tokens) -> tuple[Tokens, ...]:
     """1, 2, 4, 8, then four sizes a doubling to 1024, every 128 to 4096, every 256, and the cap."""
-    return tuple(Tokens(t) for t in _ladder(cap_tokens, _adaptive_verification_stride))
+    return tuple(Tokens(t) for t in ladder(cap_tokens, _adaptive_verification_stride))
 
 
 def _adaptive_verification_stride(tokens: int) -> int:
     if tokens < 8:
         return tokens
     if tokens < 1024:
-        return _floor_to_power_of_two(tokens) // 4
+        return floor_to_power_of_two(tokens) // 4
     return 128 if tokens < 4096 else 256
 
 
-def _ladder(cap: int, stride_at: Callable[[int], int]) -> Iterator[int]:
+def ladder(cap: int, stride_at: Callable[[int], int]) -> Iterator[int]:
     """1, then from each size the next multiple of its stride, and last the cap itself."""
     size = 1
     while size < cap:
         yield size
-        stride = stride_at(size)
-        size = (size // stride + 1) * stride
+        size = next_multiple(size, stride_at(size))
     if cap >= 1:
         yield cap
 
 
-def _floor_to_power_of_two(value: float) -> int:
+def next_multiple(size: int, stride: int) -> int:
+    """The first multiple of ``stride`` above ``size``."""
+    return (size // stride + 1) * stride
+
+
+def floor_to_power_of_two(value: float) -> int:
     """The largest power of two that is not above ``value``, at least 1."""
     return 1 << max(0, int(value).bit_length() - 1)

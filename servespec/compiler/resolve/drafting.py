@@ -190,7 +190,7 @@ def _query_len(method: str | None, sample_from_anchor: bool, k: int) -> TokensPe
 
 
 def _ranges(section: SpeculativeSection) -> tuple[tuple[int, int | None, int], ...]:
-    if section.dynamic:
+    if section.written_tiers:
         return tuple(_tier_ranges(section))
     written = section.engine_fields.get(_ENGINE_TIERS)
     return tuple((first, last, k) for first, last, k in written) if isinstance(written, list) else ()
@@ -198,6 +198,6 @@ def _ranges(section: SpeculativeSection) -> tuple[tuple[int, int | None, int], .
 
 def _tier_ranges(section: SpeculativeSection) -> Iterator[tuple[int, int | None, int]]:
     first = 1
-    for tier in section.dynamic or ():
+    for tier in section.written_tiers:
         yield (first, tier.up_to, tier.num_speculative_tokens)
         first = (tier.up_to or 0) + 1

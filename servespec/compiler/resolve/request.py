@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from servespec.compiler.curves.profile import Profile
 from servespec.compiler.engine import Engine
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import Device
@@ -17,7 +18,10 @@ from servespec.units import Tokens
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResolveRequest:
-    """All that resolution depends on; nothing is looked up from the machine."""
+    """All that resolution depends on; nothing is looked up from the machine.
+
+    ``profile`` has the times of steps that `speculative.dynamic.from_curve` names.
+    """
 
     spec: ServingSpec
     source: SpecSource
@@ -26,6 +30,7 @@ class ResolveRequest:
     device: Device
     target: Model
     draft: Model | None
+    profile: Profile | None = None
 
 
 def engine_field(spec: ServingSpec, section: str, name: str, default: Any) -> Any:

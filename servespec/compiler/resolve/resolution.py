@@ -25,6 +25,7 @@ from servespec.compiler.resolve.backends import (
 from servespec.compiler.resolve.batch_limits import BatchLimits, resolve_batch_limits
 from servespec.compiler.resolve.config_mode import ModeResolution
 from servespec.compiler.resolve.cudagraph_mode import resolve_mode
+from servespec.compiler.resolve.curve_tiers import TierChoice, with_curve_tiers
 from servespec.compiler.resolve.drafting import Drafting, resolve_drafting
 from servespec.compiler.resolve.graph_request import (
     capture_fields,
@@ -63,7 +64,7 @@ class Resolution:
     """A resolved spec. ``frame`` is what the graphs depend on; ``values`` the values with their origins.
 
     ``candidates`` are the attention backends that the engine may end with, the assumed one first; ``steps`` every
-    change of the graph mode on its way to the workers.
+    change of the graph mode on its way to the workers.  ``tier_choice`` is None where no curve chose the tiers.
     """
 
     request: ResolveRequest
@@ -73,6 +74,7 @@ class Resolution:
     token_list: TokenListRequest
     limits: BatchLimits
     drafting: Drafting
+    tier_choice: TierChoice | None
     runner: ModelRunner
     candidates: tuple[Candidate, ...]
     asked_mode: CudaGraphMode | None
@@ -107,8 +109,11 @@ class Resolution:
 def resolve(request: ResolveRequest) -> Resolution:
     """Fills every blank; what the engine would refuse is in ``refusals``, what servespec found in ``findings``."""
     spec = request.spec
-    drafting = resolve_drafting(spec.speculative, request.draft, request.source, request.table)
-    limits = resolve_batch_limits(batch_request(request, drafting))
+    untiered = resolve_drafting(spec.speculative, request.draft, request.source, request.table)
+    limits = resolve_batch_limits(batch_request(request, untiered))
+    drafting, tier_choice = with_curve_tiers(
+        untiered, spec.speculative, request.profile, limits.max_num_seqs.value, request.source
+    )
     runner = resolve_model_runner(runner_request(request, drafting))
     fields = capture_fields(spec)
     asked = with_kinds(mode_request(request, drafting, runner.runner.value), fields)
@@ -137,6 +142,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         token_list=token_list_request(request, frame, fields),
         limits=limits,
         drafting=drafting,
+        tier_choice=tier_choice,
         runner=runner.runner.value,
         candidates=candidates,
         asked_mode=asked_mode(spec),
@@ -152,7 +158,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         findings=drafting.findings,
         values={
             path: written_in(request.source, path, value)
-            for path, value in _values(request, drafting, limits, runner.runner, mode, candidates)
+            for path, value in _values(request, drafting, limits, runner.runner, mode, candidates, tier_choice)
         },
         verify_limit_tokens=verify_limit(request) if verifies_adaptively(spec) else None,
         complete=runner.runner.value is ModelRunner.V2 or frame.mode is CudaGraphMode.NONE,
@@ -166,6 +172,7 @@ def _values(
     runner: Resolved[ModelRunner],
     mode: ModeResolution,
     candidates: tuple[Candidate, ...],
+    tier_choice: TierChoice | None,
 ) -> Iterator[tuple[str, Resolved[Any]]]:
     spec = request.spec
     yield "scheduler.max_num_seqs", limits.max_num_seqs
@@ -181,6 +188,9 @@ def _values(
     if spec.speculative is not None:
         yield "speculative.method", drafting.method
         yield "speculative.num_speculative_tokens", drafting.num_speculative_tokens
+        if tier_choice is not None:
+            because = f"`{tier_choice.profile.name}`, within {tier_choice.tolerance:.0%} of the best K"
+            yield "speculative.dynamic", Resolved(list(map(list, tier_choice.ranges)), Origin.DERIVED, because)
 
 
 def _mode_value(spec: ServingSpec, mode: ModeResolution) -> Resolved[str]:

@@ -28,11 +28,13 @@ from servespec.render.plan_tables import (
     launch_lines,
     memory_lines_table,
     memory_table,
+    predicted_table,
     resolved_table,
     sizes_table,
     sources_of,
     steps_table,
 )
+from servespec.render.tier_rows import predicted_by
 
 Json = Mapping[str, Any]
 
@@ -239,6 +241,9 @@ def _tiers(plan: Json) -> Iterator[Markup]:
         yield figure(f"Drafts of a request: {said}.", lambda width: tier_chart(tiers, width))
     headers = ("requests", "K", "tokens each", "tokens of a step, at most", "runs")
     yield table(Table("Tiers by load", headers, [_tier_cells(tier) for tier in tiers], frozenset({1, 2, 3})))
+    if "tiers" in plan:
+        yield element("p", with_code(f"{predicted_by(plan['tiers'])}."))
+        yield table(predicted_table(plan["tiers"]))
     mixed = plan["coverage"]["mixed"]
     if mixed:
         yield _mixed_table(mixed)

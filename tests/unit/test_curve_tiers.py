@@ -1,0 +1,178 @@
+"""`speculative.dynamic: {from_curve: ...}`: the tiers, the refusals, and what a plan says of them."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from servespec.compiler.pipeline import compile_spec
+from servespec.compiler.plan import PLAN_SCHEMA
+from servespec.diagnostics import Diagnostic, SpecError
+from servespec.runtime.gather import Options, compile_request
+from servespec.runtime.spec_file import read_spec
+from tests.plans import Json, compiled, model_folder, spec_of
+from tests.step_curves import SIZES, identity_for, roofline, step_document, written
+from tests.strategies import EXTENSION
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+RATES = [0.8, 0.6, 0.45, 0.35, 0.27, 0.2, 0.15]
+DRAFT = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 7}
+
+
+def spec(dynamic: Any = None, *, seqs: int = 512, **sections: Any) -> Json:
+    drafting = DRAFT if dynamic is None else {**DRAFT, "dynamic": dynamic}
+    given = {"speculative": drafting, "scheduler": {"max_num_seqs": seqs}, "engine": EXTENSION, **sections}
+    return spec_of("qwen3-8b", "h200", **given)
+
+
+def curve_of(folder: Path, drafts: tuple[int, ...] = (0, 1, 3, 7), **changes: Any) -> str:
+    return written(folder, step_document(identity_for(spec()), roofline(), drafts, **changes))
+
+
+def refused(given: Mapping[str, Any]) -> list[Diagnostic]:
+    with pytest.raises(SpecError) as caught:
+        compiled(given)
+    return [one for one in caught.value.diagnostics if one.severity == "error"]
+
+
+def test_a_curve_that_is_flat_and_then_linear_takes_less_drafts_as_load_rises(tmp_path: Path) -> None:
+    plan = compiled(spec({"from_curve": curve_of(tmp_path), "acceptance_rates": RATES}))
+    document = plan.to_json()
+
+    jsonschema.validate(document, PLAN_SCHEMA)
+    drafts = [tier["num_speculative_tokens"] for tier in document["tiers"]["chosen"]]
+    assert drafts[0] == 7
+    assert drafts == sorted(set(drafts), reverse=True)
+    assert len(drafts) > 1
+    assert document["tiers"]["chosen"][-1]["to_requests"] == 512
+    flag = document["launch"]["argv"].index("--speculative-config")
+    assert "num_speculative_tokens_per_batch_size" in document["launch"]["argv"][flag + 1]
+
+
+def test_the_tiers_that_the_note_writes_by_hand_are_the_same_plan(tmp_path: Path) -> None:
+    chosen = compiled(spec({"from_curve": curve_of(tmp_path), "acceptance_rates": RATES})).to_json()
+    (note,) = [one for one in chosen["diagnostics"] if one["code"] == "P142"]
+    dynamic = note["help"].removeprefix("write it by hand as `dynamic: ").removesuffix("`")
+    text = "\n".join(
+        [
+            "servespec: 1",
+            f"model: {{id: {model_folder('qwen3-8b')}}}",
+            "hardware: {gpu: h200}",
+            f"speculative: {{method: eagle3, model: {DRAFT['model']}, num_speculative_tokens: 7, dynamic: {dynamic}}}",
+            "scheduler: {max_num_seqs: 512}",
+            "engine: {version: 0.33.0, lowering: extension}",
+        ]
+    )
+
+    by_hand = compiled(text.encode()).to_json()
+
+    for key in ("runners", "coverage", "launch"):
+        assert by_hand[key] == chosen[key], key
+
+
+def test_every_prediction_is_within_the_tolerance_of_the_best_fixed_k(tmp_path: Path) -> None:
+    tiers = compiled(spec({"from_curve": curve_of(tmp_path), "acceptance_rates": RATES})).to_json()["tiers"]
+
+    assert {row["requests"] for row in tiers["predicted"]} >= set(SIZES)
+    for row in tiers["predicted"]:
+        fixed = {one["num_speculative_tokens"]: one["tokens_per_second"] for one in row["fixed"]}
+        assert fixed[row["num_speculative_tokens"]] >= max(fixed.values()) / 1.021, row
+        assert row["without_speculation"] > fixed[0]
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "code", "message", "help_text"),
+    [
+        ({"from_curve": "none.json", "acceptance_length": 2.0}, "R019", "cannot be read: no such file", "profile"),
+        ({"from_curve": "CURVE"}, "S228", "nothing says so", "servespec acceptance URL"),
+        (
+            {"from_curve": "CURVE", "acceptance_length": 2.0, "acceptance_rates": RATES},
+            "S228", "rates and length both", "delete one",
+        ),
+        ({"from_curve": "CURVE", "acceptance_rates": [0.5, 0.6, 0.1, 0, 0, 0, 0]}, "S228", "more often", "metrics"),
+        ({"from_curve": "CURVE", "acceptance_rates": [0.5, 0.4]}, "S228", "rates of 2 positions", "each of 7"),
+        ({"from_curve": "CURVE", "acceptance_length": 9}, "S228", "at most 8 tokens", "from 1 to 8"),
+        ({"from_curve": "CURVE", "acceptance_rates": RATES, "candidates": [8]}, "S211", "above", "raise K to `8`"),
+        ({"from_curve": "CURVE", "acceptance_rates": RATES, "candidates": [1, 5]}, "R119", "K = 5", "`servespec prof"),
+    ],
+)  # fmt: skip
+def test_what_a_curve_cannot_choose_from_is_refused_with_its_line(
+    tmp_path: Path, dynamic: Json, code: str, message: str, help_text: str
+) -> None:
+    curve = curve_of(tmp_path)
+    given = {**dynamic, "from_curve": curve if dynamic["from_curve"] == "CURVE" else dynamic["from_curve"]}
+
+    (finding,) = refused(spec(given))
+
+    assert (finding.code, finding.place.range is not None) == (code, True)
+    assert message in finding.message
+    assert help_text in finding.help
+
+
+def test_a_curve_that_ends_below_the_widest_batch_says_which_batch_it_allows(tmp_path: Path) -> None:
+    given = {"from_curve": curve_of(tmp_path, sizes=(1, 64, 256)), "acceptance_rates": RATES}
+
+    findings = refused(spec(given))
+
+    assert {finding.code for finding in findings} == {"R119"}
+    assert "write `scheduler.max_num_seqs: 256`" in findings[0].help
+    assert compiled(spec(given, seqs=256)).resolution.tier_choice is not None
+
+
+def test_a_curve_of_another_model_is_refused_and_one_of_another_version_is_told(tmp_path: Path) -> None:
+    identity = identity_for(spec())
+    other_model = step_document({**identity, "model": "0" * 64}, roofline(), (1, 7))
+    other_version = step_document({**identity, "engine": "vllm 0.32.1"}, roofline(), (1, 7))
+    given = {"from_curve": written(tmp_path, other_model), "acceptance_rates": RATES}
+
+    (finding,) = refused(spec(given))
+    assert (finding.code, finding.message) == (
+        "P143", f"`{given['from_curve']}` was measured with another `model`",
+    )  # fmt: skip
+
+    given["from_curve"] = written(tmp_path, other_version)
+    assert {"P142", "P144"} <= {one.code for one in compiled(spec(given)).diagnostics}
+
+
+def test_files_of_two_runs_are_one_curve_and_those_of_two_engines_are_not(tmp_path: Path) -> None:
+    identity = identity_for(spec())
+    parts = [
+        written(tmp_path, step_document(identity, roofline(), drafts), f"{drafts[0]}.json")
+        for drafts in ((0, 1), (3, 7))
+    ]
+    whole = compiled(spec({"from_curve": curve_of(tmp_path), "acceptance_rates": RATES})).to_json()
+    split = compiled(spec({"from_curve": parts, "acceptance_rates": RATES})).to_json()
+    assert split["tiers"]["chosen"] == whole["tiers"]["chosen"]
+    assert split["tiers"]["predicted"] == whole["tiers"]["predicted"]
+
+    other = step_document({**identity, "device": "1 x h100"}, roofline(), (7,))
+    (finding,) = refused(
+        spec({"from_curve": [parts[0], written(tmp_path, other, "other.json")], "acceptance_rates": RATES})
+    )
+    assert finding.code == "R019"
+    assert "another `device`" in finding.message
+
+
+def test_a_curve_lies_in_the_folder_of_its_spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    curve_of(tmp_path)
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps(spec({"from_curve": "curve.json", "acceptance_rates": RATES})), encoding="utf-8")
+    monkeypatch.chdir("/")
+
+    plan = compile_spec(compile_request(read_spec(str(path), ()), Options()))
+
+    assert plan.to_json()["tiers"]["measured_by"] == "curve.json"
+
+
+def test_the_engines_own_pretended_acceptance_is_taken_where_the_spec_pretends(tmp_path: Path) -> None:
+    pretending = {**DRAFT, "rejection_sample_method": "synthetic", "synthetic_acceptance_length": 2.5}
+    given = spec(speculative={**pretending, "dynamic": {"from_curve": curve_of(tmp_path)}})
+
+    tiers = compiled(given).to_json()["tiers"]
+
+    assert tiers["acceptance_rates"] == [1.0, 0.5, 0, 0, 0, 0, 0]
+    assert "synthetic_acceptance_length" in tiers["acceptance"]
