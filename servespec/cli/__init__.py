@@ -13,7 +13,7 @@ import typer
 from servespec.cli.application import app
 from servespec.cli.exit_codes import EXIT_OUR_FAULT
 
-_COMMANDS: Final = ("validating", "planning", "moving", "serving", "measuring", "explaining", "starting")
+_COMMANDS: Final = ("validating", "planning", "moving", "serving", "measuring", "curves", "explaining", "starting")
 """Modules that add their commands, in the order in which help lists them."""
 
 for _name in _COMMANDS:

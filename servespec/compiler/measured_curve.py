@@ -4,8 +4,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from servespec.compiler import plan_rules as rules
+from servespec.compiler.captured import stock_list_of
 from servespec.compiler.curves.profile import curve_identity, identity_differences
 from servespec.compiler.curves.tiers import gain_range
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.graphs.split import decode_source
 from servespec.compiler.memory.measurement import identity_of
 from servespec.compiler.plan import Plan
 from servespec.compiler.resolve.curve_tiers import TierChoice
@@ -31,7 +34,34 @@ def curve_findings(plan: Plan) -> Iterator[Diagnostic]:
         message = f"`{profile.name}` was measured with another {names}"
         yield rules.P143.at(place, message, "run `servespec profile` on this spec, and name what it writes")
         return
+    if other := _other_graphs(plan, choice):
+        shown = ", ".join(f"{requests} requests with K = {k}" for requests, k in other[:_MOST_SIZES])
+        more = f" and {len(other) - _MOST_SIZES} more" if len(other) > _MOST_SIZES else ""
+        message = f"`{profile.name}` has {shown}{more} with other decode graphs than this spec captures"
+        yield rules.P145.at(place, message, "run `servespec profile` on this spec again")
     yield rules.P142.at(place, _words(choice), f"write it by hand as `dynamic: {written_tiers(choice)}`")
+
+
+def _other_graphs(plan: Plan, choice: TierChoice) -> list[tuple[int, int]]:
+    """Timed sizes of the candidates that had a FULL graph where the spec's decode fields give none, or vice versa."""
+    resolution = plan.resolution
+    frame = resolution.frame
+    source = decode_source(frame, resolution.fields, resolution.defaults, stock_list_of(resolution))
+    budget = source.budget_tokens or frame.max_num_batched_tokens
+    captures_full = frame.mode.decode_mode() is CudaGraphMode.FULL
+
+    def is_full(requests: int, k: int) -> bool:
+        return captures_full and requests <= source.cap_requests and requests * (1 + k) <= budget
+
+    timed = choice.profile.on_full_graphs.items()
+    return [
+        (requests, k)
+        for (requests, k), was_full in sorted(timed)
+        if k in choice.candidates and requests <= frame.max_num_seqs and was_full != is_full(requests, k)
+    ]
+
+
+_MOST_SIZES: Final = 3
 
 
 def _words(choice: TierChoice) -> str:

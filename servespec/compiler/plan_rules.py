@@ -301,5 +301,10 @@ P144 = Rule(
     "P144", "curve-of-another-version", Severity.WARNING, "the curve was measured with another version of the engine",
     "The tiers are still ones that can be served; that they are the best ones was measured elsewhere.",
 )  # fmt: skip
+P145 = Rule(
+    "P145", "curve-of-other-graphs", Severity.WARNING, "the curve was measured with other decode graphs",
+    "A step without a FULL graph takes longer, so that a curve whose engine captured less, or more, than this plan may "
+    "prefer another K at those sizes.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -91,7 +91,23 @@ R019 = Rule(
     "`speculative.dynamic.from_curve` names what `servespec profile` wrote, or several such files of one engine, each "
     "from the folder of the spec.",
 )  # fmt: skip
+R020 = Rule(
+    "R020", "acceptance-unreadable", Severity.ERROR, "it does not say how often drafts are accepted",
+    "`servespec acceptance` reads the counters of a running server, or a result of `vllm bench serve`.",
+    "vllm/v1/spec_decode/metrics.py: SpecDecodingProm",
+)  # fmt: skip
+R021 = Rule(
+    "R021", "drafts-shorter-than-k", Severity.WARNING, "steps drafted fewer tokens than K",
+    "The engine counts what was accepted of each position over all drafts, those too that had no such position, as "
+    "under dynamic speculation. Rates of late positions then come out too low.",
+    "vllm/v1/spec_decode/metrics.py: SpecDecodingStats",
+)  # fmt: skip
+R022 = Rule(
+    "R022", "no-such-grid", Severity.ERROR, "the curve does not have what the grid is asked of",
+    "Sizes follow from the time of a step at every size from 1 to the cap. What was not timed is not guessed.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = (
     *(R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013, R014, R015, R016, R017, R018, R019),
+    *(R020, R021, R022),
 )

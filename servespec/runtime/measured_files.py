@@ -9,6 +9,7 @@ from servespec.compiler.measured_steps import StepTimes, step_times_of
 from servespec.compiler.memory.measurement import Measurement, measurement_of
 from servespec.diagnostics import Place, SpecError
 from servespec.runtime import config_rules as rules
+from servespec.runtime.json_mapping import json_mapping
 from servespec.runtime.spec_file import base_folder
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
@@ -38,26 +39,35 @@ def curve_profile(spec: ServingSpec, source: SpecSource) -> Profile | None:
     curve = spec.speculative.curve_tiers if spec.speculative is not None else None
     if curve is None:
         return None
-    place = source.place_of((*_CURVE_PATH, "from_curve"))
-    read = {name: _curve_document(name, source, place) for name in curve.from_curve}
-    profile = profile_of(read)
+    place = source.place_of(("speculative", "dynamic", "from_curve"))
+    return _profile(curve.from_curve, base_folder(source), place)
+
+
+def profile_in(files: Sequence[str]) -> Profile:
+    """The step times in files that a command names.  Raises SpecError as for those that a spec names."""
+    return _profile(files, Path(), Place(files[0]))
+
+
+def _profile(files: Sequence[str], base: Path, place: Place) -> Profile:
+    profile = profile_of({name: _curve_document(base / name, name, place) for name in files})
     if isinstance(profile, str):
         raise SpecError([rules.R019.at(place, profile, _PROFILE_HELP)])
     return profile
 
 
-_CURVE_PATH = ("speculative", "dynamic")
 _PROFILE_HELP = "`servespec profile SPEC -o FILE` writes a curve"
 
 
-def _curve_document(name: str, source: SpecSource, place: Place) -> Mapping[str, Any]:
+def _curve_document(path: Path, name: str, place: Place) -> Mapping[str, Any]:
     from servespec.runtime.documents import Kind, checked, read_document
 
     try:
-        raw = (base_folder(source) / name).read_bytes()
+        raw = path.read_bytes()
     except OSError as error:
         message = f"the curve `{name}` cannot be read: {(error.strerror or 'unreadable').lower()}"
         raise SpecError([rules.R019.at(place, message, _PROFILE_HELP)]) from None
+    if json_mapping(raw) is None:
+        raise SpecError([rules.R019.at(place, f"`{name}` holds no JSON object", _PROFILE_HELP)])
     document = read_document(raw, name)
     if document.kind is not Kind.STEPS:
         message = f"`{name}` is a file of the kind {document.kind}, not of step times"

@@ -62,8 +62,9 @@ def _size_json(batch: Json, modes: Sequence[ModeTimes]) -> Json:
     }
 
 
-def _mode_json(mode: ModeTimes, eager: ModeTimes) -> Json:
-    whole = None if mode is eager else gain(eager.step_seconds, mode.step_seconds)
+def _mode_json(mode: ModeTimes, last: ModeTimes) -> Json:
+    """Beside the last one, which is eager, or the one that was timed alone."""
+    whole = None if mode is last else gain(last.step_seconds, mode.step_seconds)
     return {
         "mode": mode.mode,
         "padded_tokens": mode.padded_tokens,
@@ -72,14 +73,14 @@ def _mode_json(mode: ModeTimes, eager: ModeTimes) -> Json:
         "spread_seconds": _seconds(mode.spread_seconds),
         "parts": {part: _seconds(median(mode.part_seconds[part])) for part in PARTS},
         "eager_over_graph": _gain_json(whole),
-        "target_eager_over_graph": _part_gain(mode, eager, "target"),
-        "drafter_eager_over_graph": _part_gain(mode, eager, "drafter"),
+        "target_eager_over_graph": _part_gain(mode, last, "target"),
+        "drafter_eager_over_graph": _part_gain(mode, last, "drafter"),
         "verdict": None if whole is None else str(whole.verdict),
     }
 
 
-def _part_gain(mode: ModeTimes, eager: ModeTimes, part: str) -> Json | None:
-    return None if mode is eager else _gain_json(gain(eager.part_seconds[part], mode.part_seconds[part]))
+def _part_gain(mode: ModeTimes, last: ModeTimes, part: str) -> Json | None:
+    return None if mode is last else _gain_json(gain(last.part_seconds[part], mode.part_seconds[part]))
 
 
 def _gain_json(found: Gain | None) -> Json | None:

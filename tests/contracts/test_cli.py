@@ -50,6 +50,12 @@ COMMANDS: dict[str, set[str]] = {
     | COMPILING,
     "verify": {"--format", "--output", "-o", "--record"} | COMPILING,
     "steps": {"--requests", "--tokens", "--repeats", "--format", "--output", "-o", "--record"} | COMPILING,
+    "profile": {"--num-speculative-tokens", "--requests", "--tokens", "--repeats", "--output", "-o", "--record"}
+    | COMPILING,
+    "acceptance": {"--seconds", "--format", "--output", "-o"},
+    "grid": {
+        *("--of", "--num-speculative-tokens", "--cap", "--epsilon", "--padded-row-cost", "--format", "--output", "-o"),
+    },
     "explain": set(),
     "init": {"--model", "--gpu", "--goal", "--force"},
     "presets list": {"--gpu", "--goal", "--format"},

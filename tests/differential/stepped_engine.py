@@ -153,6 +153,8 @@ class StandIns:
     def answer(self, scenario: str) -> Any:
         if scenario == "timed":
             return self.timed()
+        if scenario == "profiled":
+            return self.timed(tokens=(12, 20), drafts=(0, 1, 2), served_only=True)
         if scenario == "timed fault":
             with self._fault():
                 return self.timed()
@@ -169,14 +171,14 @@ class StandIns:
         assert not [name for name in self.worker.model_runner.req_states.req_id_to_index if "_servespec_" in name]
         return result.to_json()
 
-    def timed(self) -> Any:
+    def timed(self, tokens: tuple[int, ...] = (2, 12, 20), **wanted: Any) -> Any:
         from servespec.runtime.extension.report import managers_of_runner
         from servespec.runtime.extension.step_times import StepTimes, time_steps
         from servespec.runtime.extension.step_times_batches import Wanted
 
         runner, written = self.worker.model_runner, list[int]()
         before = [manager._candidates for manager in managers_of_runner(runner)]
-        result = StepTimes(sha256="given", wanted=Wanted(requests=(1, 2, 3), tokens=(2, 12, 20), repeats=3))
+        result = StepTimes(sha256="given", wanted=Wanted(requests=(1, 2, 3), tokens=tokens, repeats=3, **wanted))
         time_steps(self.worker, result, lambda one: written.append(len(one.batches)))
         assert written == sorted(written), written
         assert [id(manager._candidates) for manager in managers_of_runner(runner)] == list(map(id, before))

@@ -9,6 +9,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from servespec.compiler.curves.profile import Profile, profile_of
 from servespec.runtime.step_times_document import STEP_TIMES_SCHEMA, sizes_of
 from tests.differential.stepped_engine_process import answers_to
 
@@ -20,7 +21,7 @@ TARGET_QUERY_LEN, REPEATS = 3, 3
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Json:
-    return answers_to(["timed", "timed fault"], tmp_path_factory.mktemp("steps"))
+    return answers_to(["timed", "timed fault", "profiled"], tmp_path_factory.mktemp("steps"))
 
 
 def batches_of(result: Json) -> dict[tuple[int, bool], Json]:
@@ -90,3 +91,47 @@ def test_they_make_a_document(results: Json) -> None:
     jsonschema.validate(sizes, STEP_TIMES_SCHEMA["properties"]["sizes"])
     assert [size["query_len"] for size in sizes] == [TARGET_QUERY_LEN] * 3 + [None] * 3
     assert all(mode["verdict"] is not None for size in sizes for mode in size["modes"][:-1])
+
+
+def test_a_profile_times_each_k_as_the_engine_serves_it(results: Json) -> None:
+    """Graphs are of K = 2 alone here: other query lengths run on PIECEWISE graphs, and what no graph takes, eagerly."""
+    result = results["profiled"]
+    served = {
+        (batch["requests"], batch["decodes"][0][0], batch["next_drafts"]): [mode["mode"] for mode in batch["modes"]]
+        for batch in result["batches"]
+        if not batch["prompts"]
+    }
+
+    assert (result["complete"], [batch["error"] for batch in result["batches"]]) == (True, [None] * 11)
+    assert served == {
+        **{(n, 1, 0): ["PIECEWISE"] for n in (1, 2, 3)},
+        **{(n, 2, 1): ["PIECEWISE"] for n in (1, 2, 3)},
+        **{(n, 3, 2): ["FULL"] for n in (1, 2, 3)},
+    }
+    assert {batch["tokens"]: batch["modes"][0]["mode"] for batch in result["batches"] if batch["prompts"]} == {
+        12: "PIECEWISE",
+        20: "NONE",
+    }
+
+
+def test_drafting_less_takes_the_drafter_less(results: Json) -> None:
+    """Two drafts take a step of the drafter more than one; with none it only keeps up with the target."""
+    sizes = [size for size in sizes_of([results["profiled"]]) if size["kind"] == "decode" and size["requests"] == 3]
+    drafting = {size["next_drafts"]: size["modes"][0]["parts"]["drafter"] for size in sizes}
+
+    assert 0 < drafting[0] < drafting[2]
+    assert drafting[1] < drafting[2]
+
+
+def test_a_profile_makes_a_curve(results: Json) -> None:
+    sizes = list(sizes_of([results["profiled"]]))
+    jsonschema.validate(sizes, STEP_TIMES_SCHEMA["properties"]["sizes"])
+
+    found = profile_of({"curve.json": {"identity": {}, "sizes": sizes}})
+
+    assert isinstance(found, Profile)
+    assert {k: curve.sizes for k, curve in found.by_drafts.items()} == dict.fromkeys((0, 1, 2), (1, 2, 3))
+    assert found.without is not None
+    assert found.without.seconds_at(3) < found.by_drafts[0].seconds_at(3)
+    assert found.mixed is not None
+    assert found.mixed.sizes == (12, 20)

@@ -176,3 +176,23 @@ def test_the_engines_own_pretended_acceptance_is_taken_where_the_spec_pretends(t
 
     assert tiers["acceptance_rates"] == [1.0, 0.5, 0, 0, 0, 0, 0]
     assert "synthetic_acceptance_length" in tiers["acceptance"]
+
+
+def test_a_curve_whose_decodes_had_other_graphs_is_told(tmp_path: Path) -> None:
+    """The same caps are silent; a curve without the graphs that the plan has, and one with more, name their sizes."""
+    document = step_document(identity_for(spec()), roofline(), (1, 7))
+    eager = [size for size in document["sizes"] if (size["requests"], size["next_drafts"]) == (512, 7)]
+    wide = {"max_decode_cudagraph_capture_requests": 512, "max_decode_cudagraph_capture_tokens": "unlimited"}
+
+    def told(compilation: Json) -> list[str]:
+        dynamic = {"from_curve": written(tmp_path, document), "acceptance_rates": RATES}
+        plan = compiled(spec(dynamic, compilation=compilation))
+        return [one.message for one in plan.diagnostics if one.code == "P145"]
+
+    assert told(wide) == []
+    (message,) = told({**wide, "max_decode_cudagraph_capture_requests": 256})
+    assert "has 512 requests with K = 1, 512 requests with K = 7 with other decode graphs" in message
+    for size in eager:
+        size["modes"][0]["mode"] = "NONE"
+    (message,) = told(wide)
+    assert "has 512 requests with K = 7 with other decode graphs" in message

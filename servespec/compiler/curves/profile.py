@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from servespec.compiler.curves.step_curve import StepCurve, TimedPoint, step_curve
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 
 Json = Mapping[str, Any]
 
@@ -26,7 +27,8 @@ class Profile:
     """``by_drafts`` are whole decode steps by K, in requests; ``without`` those of a server that never drafts.
 
     ``mixed`` are steps with prompts, in tokens.  ``identity`` is what the engine was started with, as far as the time
-    of a step depends on it; ``without`` and ``mixed`` are None where they were not timed.
+    of a step depends on it; ``without`` and ``mixed`` are None where they were not timed.  ``on_full_graphs`` says of
+    each (requests, K) whether it ran from a FULL graph.
     """
 
     name: str
@@ -34,6 +36,7 @@ class Profile:
     by_drafts: Mapping[int, StepCurve]
     without: StepCurve | None
     mixed: StepCurve | None
+    on_full_graphs: Mapping[tuple[int, int], bool]
 
 
 def profile_of(documents: Mapping[str, Json]) -> Profile | str:
@@ -56,6 +59,9 @@ def profile_of(documents: Mapping[str, Json]) -> Profile | str:
         by_drafts={k: curve for k, curve in curves.items() if curve is not None},
         without=step_curve(_undrafted_points(decodes)),
         mixed=step_curve(_point(size["tokens"], size["modes"][0]) for size in sizes if size["kind"] == "mixed"),
+        on_full_graphs={
+            (size["requests"], size["next_drafts"]): size["modes"][0]["mode"] == CudaGraphMode.FULL for size in decodes
+        },
     )
 
 

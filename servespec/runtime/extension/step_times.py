@@ -62,13 +62,13 @@ def time_steps(worker: Any, result: StepTimes, write: Write[StepTimes]) -> None:
         batches = timed_batches(captured_shapes(managers), limits, result.wanted)
         with step_clock(runner) as clock:
             engine = TimedEngine(worker, limits, GraphChoice(managers), clock)
-            each_batch(engine, batches, result, note, lambda batch: _timed(engine, batch, result.wanted.repeats))
+            each_batch(engine, batches, result, note, lambda batch: _timed(engine, batch, result.wanted))
 
     run_batches(worker, result, write, run)
 
 
-def _timed(engine: TimedEngine, batch: Batch, repeats: int) -> Json:
+def _timed(engine: TimedEngine, batch: Batch, wanted: Wanted) -> Json:
     if not is_within(batch, engine.limits):
         return {"because": "it is more than the engine takes in one step"}
-    modes = engine.times(batch, repeats)
+    modes = engine.times(batch, wanted.repeats, served_only=wanted.served_only)
     return {"modes": [mode.to_json() for mode in modes], "because": None if modes else "no graph takes it"}

@@ -19,20 +19,31 @@ class Wanted:
     """What to time; sizes that are None are chosen from those captured.
 
     ``requests`` are numbers of decoding requests, ``tokens`` are those of a step with prompts, and each batch is run
-    ``repeats`` times in each mode.
+    ``repeats`` times in each mode, or in the one that the engine serves it in alone (``served_only``).  ``drafts`` are
+    the K of decodes; None stands for every query length that has graphs.
     """
 
     requests: tuple[int, ...] | None
     tokens: tuple[int, ...] | None
     repeats: int
+    drafts: tuple[int, ...] | None = None
+    served_only: bool = False
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> "Wanted":
-        requests, tokens = (None if given[name] is None else tuple(given[name]) for name in ("requests", "tokens"))
-        return cls(requests=requests, tokens=tokens, repeats=given["repeats"])
+        requests, tokens, drafts = (
+            None if given[name] is None else tuple(given[name]) for name in ("requests", "tokens", "drafts")
+        )
+        return cls(
+            requests=requests,
+            tokens=tokens,
+            repeats=given["repeats"],
+            drafts=drafts,
+            served_only=given["served_only"],
+        )
 
 
 def timed_batches(shapes: Sequence[CapturedShape], limits: Limits, wanted: Wanted) -> tuple[Batch, ...]:
@@ -42,12 +53,18 @@ def timed_batches(shapes: Sequence[CapturedShape], limits: Limits, wanted: Wante
 
 
 def _decodes(target: Sequence[CapturedShape], limits: Limits, wanted: Wanted) -> Iterator[Batch]:
-    query_lens = sorted({shape.query_len for shape in target} - {0}) or [1 + limits.drafts]
+    query_lens = _query_lens(target, limits, wanted)
     count = max(_FEWEST_DECODE_SIZES, _DECODE_SIZES // len(query_lens))
     for query_len in query_lens:
         captured = thinned(_captured_requests(target, query_len, limits), count)
         for requests in captured if wanted.requests is None else sorted(set(wanted.requests)):
             yield Batch(decodes=(query_len,) * requests, next_drafts=min(query_len - 1, limits.drafts))
+
+
+def _query_lens(target: Sequence[CapturedShape], limits: Limits, wanted: Wanted) -> list[int]:
+    if wanted.drafts is not None:
+        return sorted({1 + drafts for drafts in wanted.drafts})
+    return sorted({shape.query_len for shape in target} - {0}) or [1 + limits.drafts]
 
 
 def _captured_requests(target: Iterable[CapturedShape], query_len: int, limits: Limits) -> set[int]:

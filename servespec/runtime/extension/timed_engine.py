@@ -56,8 +56,10 @@ class TimedEngine(StepEngine):
     choice: GraphChoice
     clock: StepClock
 
-    def times(self, batch: Batch, repeats: int) -> tuple[TimedMode, ...]:
+    def times(self, batch: Batch, repeats: int, *, served_only: bool) -> tuple[TimedMode, ...]:
         """Each mode twice unmeasured, then all in turns, another first in each turn; none where there is no graph.
+
+        With ``served_only`` the one that the engine would run, whether that has a graph or none.
 
         Raises TooFewBlocksError where the KV cache does not hold the batch.
         """
@@ -66,8 +68,9 @@ class TimedEngine(StepEngine):
         with self.choice.only(_NO_GRAPHS):
             self.prefill(decoding, batch.next_drafts)
             self.finish([request.name for request in decoding])
-        modes = tuple(distinct_modes({allowed: self._chosen(batch, decoding, allowed) for allowed in CHOICES}))
-        if len(modes) == 1:
+        choices = CHOICES[:1] if served_only else CHOICES
+        modes = tuple(distinct_modes({allowed: self._chosen(batch, decoding, allowed) for allowed in choices}))
+        if len(modes) == 1 and not served_only:
             return ()
         for mode in modes:
             self._run(batch, decoding, mode.allowed)
@@ -123,11 +126,14 @@ class TimedEngine(StepEngine):
 
 
 def distinct_modes(chosen: Mapping[frozenset[str], Sequence[CapturedShape]]) -> Iterator[TimedMode]:
-    """Those that differ for the target, the engine's own choice first; eager is where no graph at all is allowed."""
+    """Those that differ for the target, the engine's own choice first.
+
+    Eager is where no graph at all is allowed, if that is among the choices.
+    """
     known = set[str]()
     for allowed, shapes in chosen.items():
         target = [shape for shape in shapes if shape.is_target][-1]
-        if target.mode not in known and (target.mode != NONE or not allowed):
+        if target.mode not in known and (target.mode != NONE or not allowed or _NO_GRAPHS not in chosen):
             known.add(target.mode)
             drafter = tuple(dict.fromkeys(shape for shape in shapes if not shape.is_target))
             yield TimedMode(mode=target.mode, allowed=allowed, padded_tokens=target.tokens, drafter=drafter)

@@ -1,0 +1,129 @@
+"""`profile`, `acceptance` and `grid`: curves of step times, how often drafts are accepted, and sizes that follow."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from servespec.cli.application import app
+from servespec.cli.options import (
+    AllowCode,
+    AllowEngine,
+    ConfigFile,
+    DraftFile,
+    Output,
+    PlanFormat,
+    RecordFolder,
+    Settings,
+    Spec,
+    options_of,
+)
+from servespec.cli.reporting import FindingsFormat, print_findings, reporting, telling, write_text
+
+
+@app.command()
+def profile(
+    spec: Spec,
+    num_speculative_tokens: Annotated[
+        str, typer.Option(metavar="K,...|auto", help="Drafts of a request; auto: K of the spec and its halves to 0.")
+    ] = "auto",
+    requests: Annotated[
+        str, typer.Option(metavar="N,...|auto", help="Decoding requests of a step; auto: up to the widest batch.")
+    ] = "auto",
+    tokens: Annotated[
+        str, typer.Option(metavar="N,...|auto", help="Tokens of a step with prompts; auto: up to the widest step.")
+    ] = "auto",
+    repeats: Annotated[int, typer.Option(help="Runs of each size.")] = 15,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The curve.")] = Path("curve.json"),
+    record: RecordFolder = None,
+    settings: Settings = None,
+    allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
+    model_config: ConfigFile = None,
+    draft_config: DraftFile = None,
+) -> None:
+    """Start the engine, time steps of every batch with each K as it would serve them, and stop: a curve."""
+    from servespec.compiler.json_text import json_text
+    from servespec.render.profile_text import profile_text
+    from servespec.runtime.profiling import plan_to_profile, wanted_profile
+    from servespec.runtime.step_times import time_steps
+
+    options = options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config)
+    with reporting(spec):
+        made, drafts = plan_to_profile(spec, num_speculative_tokens, options)
+        wanted = wanted_profile(made, drafts, requests=requests, tokens=tokens, repeats=repeats)
+        found = time_steps(made, wanted, record, telling(made))
+    print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
+    write_text(json_text(found.document), output)
+    write_text(profile_text(found.document), None)
+    raise typer.Exit(found.outcome.exit_code)
+
+
+@app.command()
+def acceptance(
+    source: Annotated[
+        str, typer.Argument(metavar="URL|FILE", help="A running server, or a result of `vllm bench serve`.")
+    ],
+    seconds: Annotated[
+        float, typer.Option(min=0, help="Count what is drafted in this time; 0 takes all since the server's start.")
+    ] = 0,
+    format: Annotated[PlanFormat, typer.Option(help="How the rates are printed.")] = PlanFormat.text,  # noqa: A002
+    output: Output = None,
+) -> None:
+    """Read how often drafts are accepted, as a line for `speculative.dynamic`."""
+    from servespec.compiler.json_text import json_text
+    from servespec.render.acceptance_text import acceptance_line, acceptance_summary
+    from servespec.runtime.acceptance_source import measured_acceptance
+
+    with reporting(source, ""):
+        found = measured_acceptance(source, seconds)
+    print_findings(list(found.findings), {}, FindingsFormat.text, to_stdout=False)
+    document = found.to_json()
+    typer.echo(acceptance_summary(document), err=True)
+    write_text(json_text(document) if format is PlanFormat.json else acceptance_line(document), output)
+
+
+class GridKind(StrEnum):
+    decode = "decode"
+    prefill = "prefill"
+
+
+@app.command()
+def grid(
+    curves: Annotated[
+        list[str], typer.Argument(metavar="CURVE...", help="What `servespec profile` wrote, or several of one engine.")
+    ],
+    of: Annotated[
+        GridKind, typer.Option("--of", help="Decode graphs, in requests, or prefill graphs, in tokens.")
+    ] = GridKind.decode,
+    num_speculative_tokens: Annotated[
+        int | None, typer.Option(min=0, metavar="K", help="Drafts of a decode; the largest K of the curve.")
+    ] = None,
+    cap: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="The largest size; the largest that was timed.")
+    ] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(metavar="SHARE", help="Mean share of a step that padding may cost; the default's.")
+    ] = None,
+    padded_row_cost: Annotated[
+        float, typer.Option(metavar="SHARE", help="What a padded row costs of a real one.")
+    ] = 1.0,
+    format: Annotated[PlanFormat, typer.Option(help="How the sizes are printed.")] = PlanFormat.text,  # noqa: A002
+    output: Output = None,
+) -> None:
+    """Capture sizes by a measured curve, with what padding costs, beside the default grid."""
+    from servespec.compiler.json_text import json_text
+    from servespec.render.grid_text import grid_text
+    from servespec.runtime.curve_grid import GridWanted, grid_of
+
+    wanted = GridWanted(
+        kind=of.value,
+        num_speculative_tokens=num_speculative_tokens,
+        cap=cap,
+        epsilon=epsilon,
+        padded_row_cost=padded_row_cost,
+    )
+    with reporting(curves[0], ""):
+        document = grid_of(curves, wanted)
+    write_text(json_text(document) if format is PlanFormat.json else grid_text(document), output)

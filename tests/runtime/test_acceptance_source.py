@@ -1,0 +1,125 @@
+"""Rates of accepted drafts, from metrics as the engine itself writes them and from its bench's results."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from servespec.cli import app
+from servespec.diagnostics import Diagnostic, SpecError
+from servespec.runtime.acceptance_source import measured_acceptance
+from servespec.schema.parse import parse_spec
+from servespec.schema.source import read_source
+from tests.metrics_server import serving
+
+
+def metrics(drafts: int, draft_tokens: int, accepted: list[int], engine: int = 0) -> str:
+    """What `SpecDecodingProm` of one engine exposes, with what else stands around it."""
+    labels = f'engine="{engine}",model_name="a-b"'
+    name = "vllm:spec_decode_num"
+    per_position = [
+        f'{name}_accepted_tokens_per_pos_total{{{labels},position="{at}"}} {count}.0'
+        for at, count in enumerate(accepted)
+    ]
+    return "\n".join(
+        [
+            "# HELP vllm:spec_decode_num_drafts_total Number of spec decoding drafts.",
+            "# TYPE vllm:spec_decode_num_drafts_total counter",
+            f"{name}_drafts_total{{{labels}}} {drafts}.0",
+            f"{name}_drafts_created{{{labels}}} 1.7e9",
+            f"{name}_draft_tokens_total{{{labels}}} {float(draft_tokens)!r}",
+            f"{name}_accepted_tokens_total{{{labels}}} {sum(accepted)}.0",
+            *per_position,
+            "vllm:num_requests_running 3.0",
+            "",
+        ]
+    )
+
+
+def refused(source: str, seconds: float = 0) -> Diagnostic:
+    with pytest.raises(SpecError) as caught:
+        measured_acceptance(source, seconds)
+    (finding,) = caught.value.diagnostics
+    assert finding.code == "R020"
+    return finding
+
+
+def test_counters_of_all_engines_become_shares_of_all_drafts() -> None:
+    with serving(metrics(100, 300, [80, 50, 20]) + metrics(100, 300, [60, 30, 20], engine=1)) as url:
+        found = measured_acceptance(url, 0)
+
+    assert (found.rates, found.drafts, found.findings) == ((0.7, 0.4, 0.2), 200, ())
+    assert found.acceptance_length == pytest.approx(2.3)
+
+
+def test_over_seconds_only_what_was_drafted_meanwhile_counts() -> None:
+    slept: list[float] = []
+    with serving(metrics(100, 200, [90, 90]), metrics(300, 600, [190, 140])) as url:
+        found = measured_acceptance(f"{url}/metrics", 30, slept.append)
+
+    assert (found.rates, found.drafts, slept) == ((0.5, 0.25), 200, [30])
+
+
+def test_drafts_shorter_than_k_are_told() -> None:
+    with serving(metrics(100, 200, [80, 40, 10, 5])) as url:
+        (finding,) = measured_acceptance(url, 0).findings
+
+    assert finding.code == "R021"
+    assert finding.message == "steps drafted 2.00 tokens of a request on average, and K is 4"
+
+
+def test_what_says_nothing_is_refused(tmp_path: Path) -> None:
+    with serving("vllm:num_requests_running 3.0\n") as url:
+        assert refused(url).message == "the server says nothing of drafts"
+    with serving(metrics(0, 0, [0, 0])) as url:
+        assert refused(url).message == "nothing was drafted yet"
+    with serving(metrics(9, 9, [9])) as url:
+        assert refused(url, seconds=0.01).message == "nothing was drafted yet"
+    with serving(503) as url:
+        assert "status 503" in refused(url).message
+    with serving(metrics(1, 1, [1])) as url:
+        assert "status 404" in refused(f"{url}/v1").message
+    assert "refused" in refused("http://127.0.0.1:1").message
+    assert "cannot be read" in refused("http://127.0.0.1:99999").message
+    assert "no such file" in refused(str(tmp_path / "none.json")).message
+    empty = tmp_path / "empty.json"
+    empty.write_text("[]", encoding="utf-8")
+    assert "no rates" in refused(str(empty)).message
+
+
+def test_a_result_of_the_engines_bench_has_them(tmp_path: Path) -> None:
+    result = {
+        "spec_decode_num_drafts": 50, "spec_decode_draft_tokens": 150,
+        "spec_decode_per_position_acceptance_rates": [0.66666, 0.5, 0.25], "output_throughput": 1.0,
+    }  # fmt: skip
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(result), encoding="utf-8")
+
+    found = measured_acceptance(str(path), 0)
+
+    assert (found.rates, found.drafts, found.findings) == ((0.6667, 0.5, 0.25), 50, ())
+
+
+def test_the_line_that_is_printed_is_one_of_a_spec() -> None:
+    with serving(metrics(100, 300, [80, 50, 20])) as url:
+        printed = CliRunner().invoke(app, ["acceptance", url])
+        as_json = CliRunner().invoke(app, ["acceptance", url, "--format", "json"])
+
+    assert (printed.exit_code, printed.stdout) == (0, "acceptance_rates: [0.8, 0.5, 0.2]\n")
+    assert printed.stderr == "2.50 tokens of a request in a step, over 100 drafts\n"
+    assert json.loads(as_json.stdout)["acceptance_rates"] == [0.8, 0.5, 0.2]
+    text = (
+        "servespec: 1\nmodel: {id: m}\nhardware: {gpu: h200}\nspeculative:\n  method: eagle3\n"
+        f"  num_speculative_tokens: 3\n  dynamic:\n    from_curve: curve.json\n    {printed.stdout}"
+    )
+    parsed = parse_spec(read_source(text.encode(), "spec.yaml"))
+    assert parsed.diagnostics == ()
+
+
+def test_a_server_without_drafts_ends_the_command_with_a_refusal() -> None:
+    with serving("") as url:
+        made = CliRunner().invoke(app, ["acceptance", url])
+
+    assert made.exit_code == 1
+    assert "error[R020]" in made.stderr
