@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from doc_pages.commands_page import commands_page
+from doc_pages.curves_page import curves_page
 from doc_pages.devices_page import devices_page
 from doc_pages.diagnostics_page import diagnostics_page
 from doc_pages.facts_page import facts_page
@@ -42,6 +43,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "docs/reference/runners.md": runners_page,
     "docs/reference/measured.md": lambda: measured_page(ROOT),
     "docs/reference/memory.md": memory_page,
+    "docs/reference/curves.md": lambda: curves_page(ROOT),
     "docs/schema/spec-1.json": lambda: _json(spec_schema()),
     "docs/schema/plan-1.json": lambda: _json(PLAN_SCHEMA),
     "docs/schema/record-1.json": lambda: _json(RECORD_SCHEMA),

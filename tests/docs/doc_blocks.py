@@ -25,7 +25,7 @@ HAND_WRITTEN = tuple(
     )
 )
 
-REMARKS = ("not run", "file", "same as", "output not shown", "exit code", "refused", "engine")
+REMARKS = ("not run", "file", "same as", "output not shown", "exit code", "refused", "engine", "curve")
 _REMARK = re.compile(r"<!-- (?P<name>[a-z ]+?)(?:: (?P<text>.*))? -->")
 _FENCE = "```"
 

@@ -1,5 +1,6 @@
 """What the documentation shows is what happens: YAML blocks compile, and commands print what stands below them."""
 
+import json
 import re
 import shlex
 import shutil
@@ -10,11 +11,14 @@ from doc_blocks import HAND_WRITTEN, REMARKS, ROOT, Block, all_blocks, blocks
 from typer.testing import CliRunner
 
 from servespec.cli import app
+from servespec.compiler.memory.measurement import identity_of
 from servespec.compiler.pipeline import compile_spec
+from servespec.compiler.plan import Plan
 from servespec.diagnostics import Severity, SpecError
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.spec_file import read_spec
 from servespec.schema.source import read_source
+from tests.step_curves import roofline, step_document
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
@@ -33,12 +37,20 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def compiles(path: Path) -> None:
+def compiles(path: Path, *settings: str) -> Plan:
     """A spec of the documentation is planned; a model that is not here stands in for its config."""
-    source = read_spec(str(path))
+    source = read_spec(str(path), settings)
     model = source.data["model"]["id"]
     config = None if (path.parent / model / "config.json").is_file() else _ANY_CONFIG
-    compile_spec(compile_request(source, Options(model_config=config)))
+    return compile_spec(compile_request(source, Options(model_config=config)))
+
+
+def write_curve(path: Path, name: str) -> None:
+    """A synthetic curve of the spec at ``path``, where that looks for it."""
+    plan = compiles(path, "speculative.dynamic=null")
+    drafts = range(plan.resolution.drafting.num_speculative_tokens.value + 1)
+    document = step_document(identity_of(plan.to_json()), roofline(), drafts)
+    (path.parent / name).write_text(json.dumps(document), encoding="utf-8")
 
 
 def test_remarks_are_known() -> None:
@@ -55,6 +67,8 @@ def test_yaml_compiles(block: Block, folder: Path) -> None:
         if name := other.remark("file"):
             (path.parent / name).write_text(other.text)
     path.write_text(block.text if is_whole else _FRAGMENT_BASE + block.text)
+    if curve := block.remark("curve"):
+        write_curve(path, curve)
     refused = block.remark("refused")
     if refused is None:
         compiles(path)

@@ -360,12 +360,13 @@ def test_graphs_are_replayed_after_the_warm_up_where_that_is_asked_for(
 def test_steps_are_timed_after_the_warm_up_where_that_is_asked_for(
     worker: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("SERVESPEC_STEPS", '{"requests": [1, 8], "tokens": null, "repeats": 3}')
+    wanted = Wanted(requests=(1, 8), tokens=None, repeats=3)
+    monkeypatch.setenv("SERVESPEC_STEPS", json.dumps(wanted.to_json()))
     worker.compile_or_warm_up_model = lambda: "times"
 
     def timed(given: SimpleNamespace, result: Any, write: Any) -> None:
         assert given is worker
-        assert result.wanted == Wanted(requests=(1, 8), tokens=None, repeats=3)
+        assert result.wanted == wanted
         result.complete = True
         write(result)
 

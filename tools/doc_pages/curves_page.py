@@ -1,0 +1,96 @@
+"""docs/reference/curves.md: what measured step times say of steps and grids, made from docs/measurements/."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any, Final
+
+from doc_pages.markdown import code, page, sentences, table
+from servespec.compiler.curves.measured_grid import MeasuredGrid, padding_of
+from servespec.compiler.curves.profile import Profile, profile_of
+from servespec.compiler.curves.step_curve import StepCurve
+from servespec.compiler.facts.graph_sizes import DECODE_EPSILON, PREFILL_EPSILON
+from servespec.compiler.graphs.grid import DecodeGrid, PrefillGrid
+from servespec.units import Requests, Tokens
+
+Json = Mapping[str, Any]
+
+_BENCHES: Final = {"2026-11-30-h200-steps-8b-k3.json": "2026-11-30-h200-bench-8b-k3.json"}
+"""Served benches of the same models, device and K."""
+_ARM: Final = "extension"
+_SHARES: Final = (0.1, 0.065, 0.035, 0.02)
+
+
+def curves_page(root: Path) -> str:
+    folder = root / "docs" / "measurements"
+    return page(
+        "Curves",
+        sentences(
+            "Made from the files of step times in `docs/measurements/`. "
+            "[Following the load](../guide/following-the-load.md) says how curves are measured and used. "
+            "Costs of padding are predicted by the curve, over every batch up to the last one alike."
+        ),
+        *(part for path in sorted(folder.glob("*-steps-*.json")) for part in _curve(path)),
+    )
+
+
+def _curve(path: Path) -> Iterator[str]:
+    document = _read(path)
+    profile = profile_of({path.name: document})
+    assert isinstance(profile, Profile)
+    drafts = ", ".join(map(str, profile.by_drafts))
+    yield f"## {path.stem}"
+    yield sentences(
+        f"{document['device'][0]}; vLLM {document['engine']['version']}; {document['date']}; K = {drafts}. "
+        f"File: [{path.name}](../measurements/{path.name})."
+    )
+    bench = _BENCHES.get(path.name)
+    if bench is not None:
+        yield from _beside_bench(profile, path.parent / bench)
+    for k, curve in profile.by_drafts.items():
+        yield f"### Decode graphs, K = {k}"
+        yield _grids(curve, "requests", DECODE_EPSILON.value, DecodeGrid().sizes(Requests(curve.last)))
+    if profile.mixed is not None:
+        yield "### Prefill graphs"
+        yield _grids(profile.mixed, "tokens", PREFILL_EPSILON.value, PrefillGrid().sizes(Tokens(profile.mixed.last)))
+
+
+def _beside_bench(profile: Profile, path: Path) -> Iterator[str]:
+    bench = _read(path)
+    (k,) = profile.by_drafts
+    curve = profile.by_drafts[k]
+    yield "### Beside a served bench"
+    yield sentences(
+        f"Milliseconds from one step's tokens to the next, median of {bench['design']['rounds']} rounds of the arm "
+        f"{code(_ARM)} of [{path.name}](../measurements/{path.name}), beside the curve's step of as many requests. "
+        "The bench prefills beside it, and from 64 requests on the host bounds it. "
+        "A timed step waits for the host, whose preparation a busy server overlaps with the step before: that is why "
+        "small steps look slower by the curve."
+    )
+    yield table(("requests", "curve, ms", "bench, ms", "curve / bench"), list(_steps_beside(curve, bench)))
+
+
+def _steps_beside(curve: StepCurve, bench: Json) -> Iterator[tuple[str, ...]]:
+    for requests in bench["design"]["concurrencies"]:
+        cells = [one for one in bench["cells"] if one["arm"] == _ARM and one["concurrency"] == requests]
+        measured, by_curve = median(one["median_itl_ms"] for one in cells), curve.seconds_at(requests) * 1000
+        yield str(requests), f"{by_curve:.2f}", f"{measured:.2f}", f"{by_curve / measured:.2f}"
+
+
+def _grids(curve: StepCurve, unit: str, default_share: float, default: tuple[int, ...]) -> str:
+    rows = [
+        _row(f"by the curve, epsilon {share:g}", MeasuredGrid(curve, share).sizes(curve.last), curve)
+        for share in _SHARES
+    ]
+    rows.append(_row(f"default, epsilon {default_share:g}", default, curve))
+    return table(("grid", "graphs", "mean padding", "worst", f"at, {unit}"), rows)
+
+
+def _row(name: str, sizes: tuple[int, ...], curve: StepCurve) -> tuple[str, ...]:
+    padding = padding_of(sizes, curve)
+    return name, str(len(sizes)), f"{padding.mean:.1%}", f"{padding.worst:.1%}", str(padding.worst_at)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
