@@ -38,7 +38,6 @@ def graph_choice(resolution: Resolution, fields: CaptureFields, stock_list: Toke
         fields,
         resolution.defaults,
         stock_list,
-        resolution.verify_limit_tokens,
         one_list=named == "legacy" or not has_own_sizes,
     )
     if space is None:

@@ -143,7 +143,7 @@ def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnos
     limits = capture_findings(request.spec, request.source, frame.max_num_seqs, frame.max_num_batched_tokens)
     made = _captured_of(resolved, request.measurement)
     resolution, asked, lowering, ledger = made.resolution, made.asked, made.lowering, made.ledger
-    graphs = _graph_plan(resolution, frame, made.shapes, lowering)
+    graphs = _graph_plan(frame, made.shapes, lowering)
     findable = Findable(
         resolution=resolution,
         lowering=lowering,
@@ -194,7 +194,7 @@ def _stock_plan(resolution: Resolution) -> StockPlan:
     bare = _without_new_fields(resolution)
     shapes = engine_shapes(bare.frame, stock_list_of(bare))
     return StockPlan(
-        graphs=_graph_plan(bare, bare.frame, shapes, Lowering.NONE),
+        graphs=_graph_plan(bare.frame, shapes, Lowering.NONE),
         ledger=ledger_of(bare, *_graph_memory(bare, shapes, shapes, Lowering.NONE)),
     )
 
@@ -210,12 +210,12 @@ def _without_new_fields(resolution: Resolution) -> Resolution:
     return resolve(replace(request, spec=spec))
 
 
-def _graph_plan(resolution: Resolution, frame: GraphFrame, shapes: tuple[Shape, ...], lowering: Lowering) -> GraphPlan:
+def _graph_plan(frame: GraphFrame, shapes: tuple[Shape, ...], lowering: Lowering) -> GraphPlan:
     own_dispatch = lowering in (Lowering.EXTENSION, Lowering.NATIVE)
     dispatcher_of: DispatcherOf = split_dispatcher if own_dispatch else engine_dispatcher
     return GraphPlan(
         shapes=shapes,
-        coverage=coverage_of(frame, shapes, dispatcher_of, resolution.verify_limit_tokens),
+        coverage=coverage_of(frame, shapes, dispatcher_of),
         capture_seconds=_capture_seconds(shapes),
         mode=frame.mode,
     )

@@ -306,5 +306,11 @@ P145 = Rule(
     "A step without a FULL graph takes longer, so that a curve whose engine captured less, or more, than this plan may "
     "prefer another K at those sizes.",
 )  # fmt: skip
+P146 = Rule(
+    "P146", "verification-grid-chosen", Severity.NOTE, "another grid than the dense one is captured for verification",
+    "Adaptive verification picks its budget of drafts from the captured sizes. Sizes beyond what a step can hold serve "
+    "nothing; gaps below that make it verify fewer drafts than it could. The dense grid is the default.",
+    "vllm/v1/worker/gpu/spec_decode/adaptive_verification.py: build_cost_tables_from_curves",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -269,6 +269,12 @@ class CompilationSection(OpenSection):
     """Legacy, in tokens: one list for prefill and decode together. Never beside the five fields above."""
     max_cudagraph_capture_size: PositiveCount | None = Field(default=None, json_schema_extra={"deprecated": True})
     """Legacy, in tokens: one cap for prefill and decode together. Never beside the five fields above."""
+    adaptive_verification_grid: Literal["dense", "reachable", "sparse"] | None = None
+    """Sizes of adaptive verification, in tokens, under the extension. `dense`: 1, 2, 4, 8, four a doubling to 1024,
+    every 128 to 4096, every 256, to the decode cap times q. `reachable`: the same, and none beyond the first that
+    covers what a step can verify. `sparse`: powers of two, and n * q for the request counts n of the decode grid, as
+    far as `reachable`. Default: `dense`. Source: vLLM pull request "separate prefill/decode graph sizes", follow-up
+    7."""
     breakable_cudagraph: bool | Literal["auto"] = "auto"
     """Piecewise graphs without torch.compile (VLLM_USE_BREAKABLE_CUDAGRAPH). Default: on for the architectures that
     the engine lists."""

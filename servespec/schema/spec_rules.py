@@ -161,5 +161,9 @@ S228 = Rule(
     "rise, as vLLM's `vllm:spec_decode_num_accepted_tokens_per_pos` over `vllm:spec_decode_num_drafts`.",
     "vllm/v1/spec_decode/metrics.py: SpecDecodingProm",
 )  # fmt: skip
+S229 = Rule(
+    "S229", "verification-grid-without-effect", Severity.WARNING, "the grid of adaptive verification has no effect",
+    "`compilation.adaptive_verification_grid` says where adaptive verification has graphs, and it is off.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

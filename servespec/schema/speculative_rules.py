@@ -14,6 +14,7 @@ _ENGINE_TIERS = "num_speculative_tokens_per_batch_size"
 
 def speculative_findings(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
     """All findings about the speculative section."""
+    yield from _verification_grid(spec, source)
     section = spec.speculative
     if section is None:
         return
@@ -23,6 +24,14 @@ def speculative_findings(spec: ServingSpec, source: SpecSource) -> Iterator[Diag
     yield from _engine_tiers(section, source)
     yield from _curve_tiers(section, source)
     yield from _draft_parallel(spec, section, source)
+
+
+def _verification_grid(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
+    is_on = spec.speculative is not None and spec.speculative.enable_adaptive_verification
+    if spec.compilation.adaptive_verification_grid is not None and not is_on:
+        place = source.place_of_key(("compilation", "adaptive_verification_grid"))
+        message = "adaptive verification is off, so its grid is captured nowhere"
+        yield rules.S229.at(place, message, "delete it, or write `speculative.enable_adaptive_verification: true`")
 
 
 def _tiers_twice(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:

@@ -28,7 +28,6 @@ class Subject(NamedTuple):
     frame: GraphFrame
     shapes: tuple[Shape, ...]
     dispatcher_of: DispatcherOf
-    verify_limit_tokens: Tokens | None
 
 
 # -- Random subjects --------------------------------------------------------------------------------------
@@ -47,13 +46,16 @@ def frames(draw: st.DrawFn) -> GraphFrame:
     max_num_seqs = draw(st.sampled_from([1, 3, 8, 17, 64, 100, 200, 333]) | st.integers(1, 120))
     k = draw(st.sampled_from([0, 1, 2, 3, 5, 7, 15]))
     mode = draw(st.sampled_from(list(CudaGraphMode)))
+    verifies_adaptively = k > 0 and draw(st.integers(0, 3)) == 0
+    limit = st.none() | st.integers(1, 2100).map(Tokens)
     return GraphFrame(
         max_num_seqs=Requests(max_num_seqs),
         max_num_batched_tokens=Tokens(draw(st.sampled_from([64, 128, 300, 512, 1024, 2048]) | st.integers(1, 3000))),
         num_speculative_tokens=k,
         mode=mode,
         drafter=draw(drafters(k, mode)),
-        adaptive_verification=k > 0 and draw(st.integers(0, 3)) == 0,
+        adaptive_verification=verifies_adaptively,
+        verify_limit_tokens=draw(limit) if verifies_adaptively else None,
         tiers=draw(st.just(()) | tiers(max_num_seqs, k)) if k else (),
     )
 
@@ -107,11 +109,10 @@ def subjects(draw: st.DrawFn) -> Subject:
     frame, wide = draw(frames()), draw(st.booleans())
     asked = draw(fields(frame))
     stock = token_list(frame, asked, wide)
-    limit = draw(st.none() | st.integers(1, 2100).map(Tokens)) if frame.adaptive_verification else None
     if draw(st.booleans()):
-        return Subject(frame, split_shapes(frame, asked, SizeDefaults(wide=wide), stock), split_dispatcher, limit)
+        return Subject(frame, split_shapes(frame, asked, SizeDefaults(wide=wide), stock), split_dispatcher)
     engine = shapes_of(stock_sizes(managers_of(frame), stock, frame.max_num_seqs), frame.max_num_seqs)
-    return Subject(frame, engine, draw(st.sampled_from([engine_dispatcher, split_dispatcher])), limit)
+    return Subject(frame, engine, draw(st.sampled_from([engine_dispatcher, split_dispatcher])))
 
 
 # -- Every batch, one at a time -----------------------------------------------------------------------------
@@ -140,7 +141,7 @@ def batch_of(subject: Subject, manager: Manager, n: Requests) -> Batch | None:
     k = subject.frame.k_of(n)
     match manager.decode:
         case Routine.ADAPTIVE_VERIFICATION:
-            return verification(n, k, subject.verify_limit_tokens)
+            return verification(n, k, subject.frame.verify_limit_tokens)
         case Routine.UNIFORM_DECODE | Routine.STEP0_UNIFORM:
             return uniform_batch(n, TokensPerRequest(1 + k))
         case Routine.LATER_STEPS:
@@ -179,7 +180,7 @@ def unrolled(
 
 
 def coverage(subject: Subject) -> Coverage:
-    return coverage_of(subject.frame, subject.shapes, subject.dispatcher_of, subject.verify_limit_tokens)
+    return coverage_of(subject.frame, subject.shapes, subject.dispatcher_of)
 
 
 # -- The properties -----------------------------------------------------------------------------------------
@@ -284,4 +285,4 @@ def plain_subject(kind: DrafterKind, verifies: bool, dispatcher_of: DispatcherOf
     asked = CaptureFields()
     shapes = split_shapes(frame, asked, SizeDefaults(wide=True), token_list(frame, asked, True))
     assert {shape.runner for shape in shapes} <= {Runner.TARGET, Runner.DRAFTER}
-    return Subject(frame, shapes, dispatcher_of, None)
+    return Subject(frame, shapes, dispatcher_of)

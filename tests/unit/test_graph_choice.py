@@ -43,7 +43,7 @@ def space(
     subject: GraphFrame, fields: CaptureFields = NOTHING_WRITTEN, stock: tuple[int, ...] = (), *, one_list: bool = False
 ) -> Space:
     token_list = TokenList(tuple(map(Tokens, stock)))
-    found = space_of(subject, fields, SizeDefaults(wide=False), token_list, None, one_list=one_list)
+    found = space_of(subject, fields, SizeDefaults(wide=False), token_list, one_list=one_list)
     assert found is not None
     return found
 
@@ -116,7 +116,7 @@ def test_a_kind_that_is_switched_off_is_not_chosen() -> None:
     assert space(piecewise, off).rows[0][0].decode is None
     both = replace(off, prefill_sizes_tokens=())
     none = replace(frame(), mode=CudaGraphMode.NONE)
-    assert space_of(none, both, SizeDefaults(wide=False), TokenList(()), None, one_list=False) is None
+    assert space_of(none, both, SizeDefaults(wide=False), TokenList(()), one_list=False) is None
 
 
 def test_a_budget_covers_both_sides_of_a_wide_tier() -> None:

@@ -1,13 +1,19 @@
 """Drafters and adaptive verification: graphs that no batch reaches, reach that another field cuts, gaps."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable, sizing_place, with_extension
+from servespec.compiler.facts.graph_sizes import GAP_ACCEPTANCE_LOSS, SPARSE_VERIFICATION_TIME
 from servespec.compiler.graphs.managers import DrafterKind
-from servespec.compiler.graphs.shape import Routine
+from servespec.compiler.graphs.shape import Routine, Shape
+from servespec.compiler.graphs.split import VerificationGrid, split_shapes
+from servespec.compiler.memory.graph_pools import graph_lines
+from servespec.compiler.remedies import graph_remedies
 from servespec.diagnostics import Diagnostic
+from servespec.units import size_words
 
 
 def _dead_tiers(subject: Findable) -> Iterator[Diagnostic]:
@@ -24,11 +30,10 @@ def _dead_tiers(subject: Findable) -> Iterator[Diagnostic]:
 
 
 def _dead_verification_sizes(subject: Findable) -> Iterator[Diagnostic]:
-    limit = subject.resolution.verify_limit_tokens
-    sizes = sorted(s.tokens for s in subject.shapes if s.routine is Routine.ADAPTIVE_VERIFICATION)
-    if limit is None or not sizes:
+    reached = subject.frame.most_verified_tokens
+    sizes = _verification_sizes(subject.shapes)
+    if reached is None or not sizes:
         return
-    reached = max(subject.frame.max_num_seqs, limit)
     serving = next((size for size in sizes if size >= reached), sizes[-1])
     dead = [size for size in sizes if size > serving]
     if dead:
@@ -36,8 +41,7 @@ def _dead_verification_sizes(subject: Findable) -> Iterator[Diagnostic]:
             f"{len(dead)} of {len(sizes)} adaptive-verification sizes are above what a step can hold "
             f"({reached} tokens for this vocabulary)"
         )
-        requests = -(-serving // subject.frame.query_len)
-        help_text = f"`max_decode_cudagraph_capture_requests: {requests}` leaves them out"
+        help_text = "`compilation.adaptive_verification_grid: reachable` leaves them out"
         yield rules.P104.at(subject.place("speculative", "enable_adaptive_verification"), message, help_text)
 
 
@@ -57,7 +61,9 @@ def _draft_coverage_cut(subject: Findable) -> Iterator[Diagnostic]:
 
 def _verification_gaps(subject: Findable) -> Iterator[Diagnostic]:
     """More than a quarter of the size between two neighbours from 8 tokens on."""
-    sizes = sorted(s.tokens for s in subject.shapes if s.routine is Routine.ADAPTIVE_VERIFICATION)
+    if subject.fields.verification_grid is VerificationGrid.SPARSE and subject.shapes == subject.asked:
+        return
+    sizes = _verification_sizes(subject.shapes)
     gaps = [(a, b) for a, b in pairwise(sizes) if a >= 8 and b - a > -(-a // 4)]
     if gaps:
         shown = ", ".join(f"{a} to {b}" for a, b in gaps[:4])
@@ -65,9 +71,55 @@ def _verification_gaps(subject: Findable) -> Iterator[Diagnostic]:
         yield rules.P113.at(sizing_place(subject), message, with_extension(subject, "has a dense grid for it"))
 
 
+def _chosen_verification_grid(subject: Findable) -> Iterator[Diagnostic]:
+    """What another grid than the dense one saves, and what it may cost."""
+    grid, frame = subject.fields.verification_grid, subject.frame
+    sizes = _verification_sizes(subject.shapes)
+    if grid is VerificationGrid.DENSE or not sizes or subject.shapes != subject.asked:
+        return
+    resolution = subject.resolution
+    dense_fields = replace(subject.fields, verification_grid=VerificationGrid.DENSE)
+    dense_shapes = split_shapes(frame, dense_fields, resolution.defaults, subject.stock_list)
+    dense = _verification_sizes(dense_shapes)
+    message = (
+        f"`{grid}` has {len(sizes)} sizes of adaptive verification up to {sizes[-1]} tokens, `dense` {len(dense)} up "
+        f"to {dense[-1]}{_saved_words(subject, dense_shapes)}"
+    )
+    yield rules.P146.at(
+        subject.place("compilation", "adaptive_verification_grid"),
+        message,
+        _SPARSE_RISK if grid is VerificationGrid.SPARSE else "no step verifies more, so that nothing is lost",
+    )
+
+
+def _saved_words(subject: Findable, dense_shapes: tuple[Shape, ...]) -> str:
+    """How much less the graphs take by the ledger's formulas, '' where they do not know."""
+    resolution = subject.resolution
+    if subject.ledger is None:
+        return ""
+    remedies = graph_remedies(resolution, subject.asked, subject.lowering)
+    own, dense = (
+        sum(line.size for line in graph_lines(resolution, shapes, subject.lowering, remedies))
+        for shapes in (subject.shapes, dense_shapes)
+    )
+    return f"; its graphs take {size_words(max(dense - own, 0))} less by formula"
+
+
+_SPARSE_RISK = (
+    f"gaps let a step verify fewer drafts: these sizes stayed within {SPARSE_VERIFICATION_TIME.value:.2%} of the dense "
+    f"grid's engine time on one model, while a grid without sizes between 64 and 128 tokens cost "
+    f"{GAP_ACCEPTANCE_LOSS.value:.1%} of acceptance at 16 requests; measure with `servespec bench`"
+)
+
+
+def _verification_sizes(shapes: Iterable[Shape]) -> list[int]:
+    return sorted(shape.tokens for shape in shapes if shape.routine is Routine.ADAPTIVE_VERIFICATION)
+
+
 CHECKS: tuple[Check, ...] = (
     _dead_tiers,
     _dead_verification_sizes,
     _draft_coverage_cut,
     _verification_gaps,
+    _chosen_verification_grid,
 )

@@ -55,6 +55,12 @@ PIECEWISE_CAPTURE_SECONDS: Final = _split(
     1.0, "seconds", "Appendix A", "15–20 MiB graph object and about 1 s of capture", "GB200, one size"
 )
 FULL_CAPTURE_SECONDS: Final = _split(0.5, "seconds", "Appendix A", "10–16 MiB and 0.5 s", "GB200, one target graph")
+SPARSE_VERIFICATION_TIME: Final = _split(
+    0.0025, "share of engine time", "Appendix E, 7", "Powers of two plus n · (1 + K) measured within ±0.25% engine time"
+)
+GAP_ACCEPTANCE_LOSS: Final = _split(
+    0.106, "share of acceptance", "Limitations", "5.9 → 4.2 at 16 requests (acceptance −10.6%)", "DeepSeek-V4.1, K = 5"
+)
 INDEXER_ROW_SECONDS: Final = _split(87e-6, "seconds", "Appendix A (a)", "~87 µs per padded request")
 
 

@@ -80,20 +80,12 @@ class Coverage:
         return tuple(r for r in self.decode if r.routine is routine and r.ran is Ran.EAGER)
 
 
-def coverage_of(
-    frame: GraphFrame,
-    shapes: Sequence[Shape],
-    dispatcher_of: DispatcherOf,
-    verify_limit_tokens: Tokens | None = None,
-) -> Coverage:
-    """Coverage of every routine over all (n, k(n)) with 1 <= n <= max_num_seqs.
-
-    ``verify_limit_tokens`` is the engine's bound on a verification step under adaptive verification.
-    """
+def coverage_of(frame: GraphFrame, shapes: Sequence[Shape], dispatcher_of: DispatcherOf) -> Coverage:
+    """Coverage of every routine over all (n, k(n)) with 1 <= n <= max_num_seqs."""
     target, *drafters = managers_of(frame)
     target_shapes = own_shapes(target, shapes)
     dispatcher = dispatcher_of(target_shapes)
-    decode = list(_ranges(_target_steps(frame, target, target_shapes, verify_limit_tokens), dispatcher))
+    decode = list(_ranges(_target_steps(frame, target, target_shapes), dispatcher))
     for manager in drafters:
         own = own_shapes(manager, shapes)
         decode += _ranges(_drafter_steps(frame, manager, own), dispatcher_of(own))
@@ -118,16 +110,14 @@ class _Steps:
     edges: tuple[Requests, ...]
 
 
-def _target_steps(
-    frame: GraphFrame, manager: Manager, shapes: Sequence[Shape], verify_limit_tokens: Tokens | None
-) -> _Steps:
+def _target_steps(frame: GraphFrame, manager: Manager, shapes: Sequence[Shape]) -> _Steps:
     def batch(requests: Requests) -> Batch:
         query_len = TokensPerRequest(1 + frame.k_of(requests))
         if manager.varlen:
-            return _verification_batch(requests, query_len, verify_limit_tokens)
+            return _verification_batch(requests, query_len, frame.verify_limit_tokens)
         return uniform_batch(requests, query_len)
 
-    query_lens = {*manager.reach} if verify_limit_tokens is None else {*manager.reach, TokensPerRequest(1)}
+    query_lens = {*manager.reach} if frame.verify_limit_tokens is None else {*manager.reach, TokensPerRequest(1)}
     return _Steps(frame, manager, batch, _edges(frame, shapes, query_lens))
 
 

@@ -132,7 +132,6 @@ def space_of(
     fields: CaptureFields,
     defaults: SizeDefaults,
     stock: TokenList,
-    verify_limit_tokens: Tokens | None,
     *,
     one_list: bool,
 ) -> Space | None:
@@ -142,11 +141,11 @@ def space_of(
     of them or the budget is written.
     """
     frees_prefill = _is_prefill_free(frame, fields)
-    reaches = _decode_reaches(frame, fields, verify_limit_tokens) if _is_decode_free(frame, fields) else ()
+    reaches = _decode_reaches(frame, fields) if _is_decode_free(frame, fields) else ()
     if fields.legacy or not (frees_prefill or reaches):
         return None
     if one_list and frees_prefill and reaches and not _has_budget(fields):
-        rows = tuple(_one_list_rows(frame, verify_limit_tokens))
+        rows = tuple(_one_list_rows(frame))
     else:
         caps = _prefill_caps(frame) if frees_prefill else (None,)
         rows = tuple(tuple(Extent(decode=reach, prefill_tokens=cap) for cap in caps) for reach in reaches or (None,))
@@ -189,9 +188,7 @@ def _prefill_caps(frame: GraphFrame) -> tuple[Tokens, ...]:
     return PrefillGrid().sizes(Tokens(most if limit is None else min(most, limit)))[::-1]
 
 
-def _decode_reaches(
-    frame: GraphFrame, fields: CaptureFields, verify_limit_tokens: Tokens | None
-) -> tuple[DecodeReach, ...]:
+def _decode_reaches(frame: GraphFrame, fields: CaptureFields) -> tuple[DecodeReach, ...]:
     """Reaches of which a wider one always has a wider graph, widest first; a written budget is in all of them.
 
     A budget of its own is only for tiers: where query lengths fall, it covers batches on both sides of a tier that is
@@ -200,7 +197,7 @@ def _decode_reaches(
     written = fields.decode_budget_tokens
     caps = DecodeGrid().sizes(frame.max_num_seqs)
     if frame.adaptive_verification:
-        return tuple(_best_of_each_width([_varlen_reach(frame, cap, written, verify_limit_tokens) for cap in caps]))
+        return tuple(_best_of_each_width([_varlen_reach(frame, cap, written) for cap in caps]))
     found = [_reach(frame, cap, written) for cap in caps]
     if frame.tiers and not _has_budget(fields):
         widths = {reach.widest_tokens for reach in found if reach.widest_tokens >= frame.max_num_seqs}
@@ -230,12 +227,10 @@ def _reach(frame: GraphFrame, cap: Requests, budget: Tokens | None) -> DecodeRea
     )
 
 
-def _varlen_reach(
-    frame: GraphFrame, cap: Requests, budget: Tokens | None, verify_limit_tokens: Tokens | None
-) -> DecodeReach:
+def _varlen_reach(frame: GraphFrame, cap: Requests, budget: Tokens | None) -> DecodeReach:
     """Adaptive verification, whose graphs no budget bounds; beyond its limit a step verifies no more tokens."""
     widest = Tokens(min(cap * frame.query_len, frame.max_num_batched_tokens))
-    is_limited = verify_limit_tokens is not None and verify_limit_tokens <= widest
+    is_limited = frame.verify_limit_tokens is not None and frame.verify_limit_tokens <= widest
     covered = Requests(widest if is_limited else widest // frame.query_len)
     return DecodeReach(
         covered_requests=min(covered, frame.max_num_seqs),
@@ -250,22 +245,22 @@ def _tiers(frame: GraphFrame) -> tuple[Tier, ...]:
     return frame.tiers or (whole,)
 
 
-def _one_list_rows(frame: GraphFrame, verify_limit_tokens: Tokens | None) -> Iterator[tuple[Extent, ...]]:
+def _one_list_rows(frame: GraphFrame) -> Iterator[tuple[Extent, ...]]:
     """Lists up to some token count, which every runner takes what it can of."""
     most = min(max(PREFILL_CAP.value, frame.max_num_seqs * frame.query_len), frame.max_num_batched_tokens)
     lists = [
-        Extent(decode=_list_reach(frame, tokens, verify_limit_tokens), prefill_tokens=tokens)
+        Extent(decode=_list_reach(frame, tokens), prefill_tokens=tokens)
         for tokens in reversed(PrefillGrid().sizes(Tokens(most)))
     ]
     for _, row in groupby(lists, key=lambda one: one.decode and one.decode.covered_requests):
         yield tuple(row)
 
 
-def _list_reach(frame: GraphFrame, tokens: Tokens, verify_limit_tokens: Tokens | None) -> DecodeReach:
+def _list_reach(frame: GraphFrame, tokens: Tokens) -> DecodeReach:
     if not frame.adaptive_verification:
         return _reach(frame, frame.max_num_seqs, tokens)
     cap = Requests(min(frame.max_num_seqs, -(-tokens // frame.query_len)))
-    return _varlen_reach(frame, cap, tokens, verify_limit_tokens)
+    return _varlen_reach(frame, cap, tokens)
 
 
 def _stock_reach(frame: GraphFrame, stock: TokenList) -> tuple[Requests, Tokens]:

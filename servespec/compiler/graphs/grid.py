@@ -13,7 +13,7 @@ from servespec.compiler.facts.graph_sizes import (
     PREFILL_EPSILON,
     PREFILL_LINEAR_FROM,
 )
-from servespec.units import Requests, Tokens
+from servespec.units import Requests, Tokens, TokensPerRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +50,13 @@ class PrefillGrid:
 def adaptive_verification_sizes(cap_tokens: Tokens) -> tuple[Tokens, ...]:
     """1, 2, 4, 8, then four sizes a doubling to 1024, every 128 to 4096, every 256, and the cap."""
     return tuple(Tokens(t) for t in ladder(cap_tokens, _adaptive_verification_stride))
+
+
+def sparse_verification_sizes(cap_tokens: Tokens, query_len: TokensPerRequest) -> tuple[Tokens, ...]:
+    """Powers of two, whole decodes of the counts of the decode grid, and the cap."""
+    whole = {count * query_len for count in DecodeGrid().sizes(Requests(cap_tokens // query_len))}
+    powers = {1 << bit for bit in range(cap_tokens.bit_length()) if 1 << bit <= cap_tokens}
+    return tuple(Tokens(size) for size in sorted({*whole, *powers, cap_tokens} - {0}))
 
 
 def _adaptive_verification_stride(tokens: int) -> int:

@@ -53,7 +53,10 @@ class Microbatching:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphFrame:
-    """All that an inventory depends on besides the sizes; nothing in it is left to a default of the engine."""
+    """All that an inventory depends on besides the sizes; nothing in it is left to a default of the engine.
+
+    ``verify_limit_tokens`` is the engine's bound on a verification step under adaptive verification.
+    """
 
     max_num_seqs: Requests
     max_num_batched_tokens: Tokens
@@ -65,6 +68,12 @@ class GraphFrame:
     lora_cases: tuple[int, ...] = (0,)
     microbatching: Microbatching | None = None
     mixed_within_decode_width: bool = False
+    verify_limit_tokens: Tokens | None = None
+
+    @property
+    def most_verified_tokens(self) -> Tokens | None:
+        """What a step of adaptive verification holds at most: the engine's limit, or a token of each request."""
+        return None if self.verify_limit_tokens is None else Tokens(max(self.max_num_seqs, self.verify_limit_tokens))
 
     @property
     def query_len(self) -> TokensPerRequest:

@@ -6,15 +6,29 @@ Source: vLLM pull request "separate prefill/decode graph sizes", Configuration a
 """
 
 from dataclasses import dataclass, field, replace
+from enum import StrEnum
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.graph_sizes import DECODE_BUDGET, PREFILL_CAP
-from servespec.compiler.graphs.grid import DecodeGrid, PrefillGrid, adaptive_verification_sizes
+from servespec.compiler.graphs.grid import (
+    DecodeGrid,
+    PrefillGrid,
+    adaptive_verification_sizes,
+    sparse_verification_sizes,
+)
 from servespec.compiler.graphs.inventory import ManagerSizes, SizedManager, shapes_of
 from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of
 from servespec.compiler.graphs.shape import Routine, Runner, Shape, widest_tokens
 from servespec.compiler.graphs.stock import TokenList, rounded_up_requests
 from servespec.units import Requests, Tokens, TokensPerRequest
+
+
+class VerificationGrid(StrEnum):
+    """Where adaptive verification has graphs, by the spec's words."""
+
+    DENSE = "dense"
+    REACHABLE = "reachable"
+    SPARSE = "sparse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +46,7 @@ class CaptureFields:
     unlimited_budget: bool = False
     legacy_sizes_tokens: tuple[Tokens, ...] | None = None
     legacy_max_tokens: Tokens | None = None
+    verification_grid: VerificationGrid = VerificationGrid.DENSE
 
     @property
     def legacy(self) -> bool:
@@ -121,7 +136,7 @@ def split_sizes(
     source = decode_source(frame, fields, defaults, stock)
     later = _later_steps_source(frame, fields, source)
     target, *drafters = managers_of(frame)
-    sized = [(target, _sizes(target, frame, prefill, source))]
+    sized = [(target, _sizes(target, frame, prefill, source, fields.verification_grid))]
     recorded = widest_tokens(shapes_of(sized, frame.max_num_seqs))
     for manager in drafters:
         own = later if manager.decode is Routine.LATER_STEPS else _bounded(manager, source, recorded)
@@ -136,11 +151,17 @@ def split_shapes(
     return shapes_of(split_sizes(frame, fields, defaults, stock), frame.max_num_seqs)
 
 
-def _sizes(manager: Manager, frame: GraphFrame, prefill: tuple[Tokens, ...], source: DecodeSource) -> ManagerSizes:
+def _sizes(
+    manager: Manager,
+    frame: GraphFrame,
+    prefill: tuple[Tokens, ...],
+    source: DecodeSource,
+    verification: VerificationGrid = VerificationGrid.DENSE,
+) -> ManagerSizes:
     mixed_limit = manager.mixed_limit_tokens
     return ManagerSizes(
         mixed_tokens=tuple(t for t in prefill if mixed_limit is None or t <= mixed_limit),
-        varlen_tokens=_varlen_tokens(manager, frame, source) if manager.varlen else (),
+        varlen_tokens=_varlen_tokens(manager, frame, source, verification) if manager.varlen else (),
         decode_requests={
             query_len: source.counts_for(query_len, widest, frame.max_num_batched_tokens)
             for query_len, widest in manager.reach.items()
@@ -148,10 +169,23 @@ def _sizes(manager: Manager, frame: GraphFrame, prefill: tuple[Tokens, ...], sou
     )
 
 
-def _varlen_tokens(manager: Manager, frame: GraphFrame, source: DecodeSource) -> tuple[Tokens, ...]:
+def _varlen_tokens(
+    manager: Manager, frame: GraphFrame, source: DecodeSource, verification: VerificationGrid
+) -> tuple[Tokens, ...]:
     """Adaptive verification has its own token grid and is exempt from the budget."""
-    cap = min(source.cap_requests * manager.query_len, frame.max_num_batched_tokens)
-    return adaptive_verification_sizes(Tokens(cap))
+    cap = Tokens(min(source.cap_requests * manager.query_len, frame.max_num_batched_tokens))
+    if verification is VerificationGrid.SPARSE:
+        return _up_to_reach(sparse_verification_sizes(cap, manager.query_len), frame)
+    dense = adaptive_verification_sizes(cap)
+    return dense if verification is VerificationGrid.DENSE else _up_to_reach(dense, frame)
+
+
+def _up_to_reach(sizes: tuple[Tokens, ...], frame: GraphFrame) -> tuple[Tokens, ...]:
+    """None beyond the first size that covers what a step can verify."""
+    reached = frame.most_verified_tokens
+    if reached is None:
+        return sizes
+    return sizes[: 1 + sum(size < reached for size in sizes)]
 
 
 def _bounded(manager: Manager, source: DecodeSource, recorded_tokens: Tokens) -> DecodeSource:

@@ -89,10 +89,10 @@ def _step_logits(resolution: Resolution, row: IndexerRow) -> Iterator[MemoryLine
 
 def widest_decode_tokens(resolution: Resolution) -> Tokens:
     """Of a step whose requests all decode."""
-    frame, limit = resolution.frame, resolution.verify_limit_tokens
+    frame = resolution.frame
     widest = max(requests * query_len for query_len, requests in frame.widest_batch.items())
-    if limit is not None:
-        widest = min(widest, max(limit, frame.max_num_seqs))
+    if frame.most_verified_tokens is not None:
+        widest = min(widest, frame.most_verified_tokens)
     return Tokens(min(widest, frame.max_num_batched_tokens))
 
 

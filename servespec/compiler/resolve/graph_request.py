@@ -7,7 +7,7 @@ from servespec.compiler.facts.devices import is_sm100
 from servespec.compiler.facts.engine_fields import EngineTable
 from servespec.compiler.facts.graph_sizes import LOGIT, LOGITS_CHUNK, STATE_RECOVERY_ARCHITECTURES, ceiling_tokens
 from servespec.compiler.graphs.managers import GraphFrame, Microbatching
-from servespec.compiler.graphs.split import CaptureFields, SizeDefaults
+from servespec.compiler.graphs.split import CaptureFields, SizeDefaults, VerificationGrid
 from servespec.compiler.graphs.stock import TokenListRequest
 from servespec.compiler.resolve.drafting import Drafting
 from servespec.compiler.resolve.request import ResolveRequest, engine_field, uses_microbatches
@@ -37,6 +37,7 @@ def capture_fields(spec: ServingSpec) -> CaptureFields:
         unlimited_budget=budget == "unlimited",
         legacy_sizes_tokens=_all_tokens(section.cudagraph_capture_sizes) if legacy else None,
         legacy_max_tokens=_tokens(section.max_cudagraph_capture_size) if legacy else None,
+        verification_grid=VerificationGrid(section.adaptive_verification_grid or VerificationGrid.DENSE),
     )
 
 

@@ -56,7 +56,6 @@ from servespec.compiler.resolve.written_in import written_in
 from servespec.diagnostics import Diagnostic
 from servespec.provenance import Origin, Resolved
 from servespec.schema.spec import ServingSpec
-from servespec.units import Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +82,6 @@ class Resolution:
     refusals: tuple[Refusal, ...]
     findings: tuple[Diagnostic, ...]
     values: Mapping[str, Resolved[Any]]
-    verify_limit_tokens: Tokens | None
     complete: bool
 
     @property
@@ -133,6 +131,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         lora_cases=lora_cases(spec),
         microbatching=microbatching(spec, request.table),
         mixed_within_decode_width=recovers_state(request, drafting),
+        verify_limit_tokens=verify_limit(request) if verifies_adaptively(spec) else None,
     )
     return Resolution(
         request=request,
@@ -160,7 +159,6 @@ def resolve(request: ResolveRequest) -> Resolution:
             path: written_in(request.source, path, value)
             for path, value in _values(request, drafting, limits, runner.runner, mode, candidates, tier_choice)
         },
-        verify_limit_tokens=verify_limit(request) if verifies_adaptively(spec) else None,
         complete=runner.runner.value is ModelRunner.V2 or frame.mode is CudaGraphMode.NONE,
     )
 
