@@ -16,6 +16,11 @@ VALUE_DOCS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "FULL_DECODE_ONLY": "FULL graphs for uniform decode batches; all other steps run eagerly.",
             "FULL_AND_PIECEWISE": "FULL graphs for uniform decode batches, PIECEWISE ones for all other steps.",
         },
+        "compilation.adaptive_verification_grid": {
+            "dense": "Four sizes a doubling and more, to the decode cap times q: steps rarely verify less than they could.",
+            "reachable": "As `dense`, without the sizes that no step of the engine's limit reaches: nothing is lost.",
+            "sparse": "Powers of two and whole decodes as far as `reachable`: fewer graphs, and gaps between them.",
+        },
         "performance_mode": {
             "balanced": "The grids as they are.",
             "interactivity": "Every prefill size up to 32 tokens is captured too, so none of those is padded.",
