@@ -17,7 +17,7 @@ VALUE_DOCS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "FULL_AND_PIECEWISE": "FULL graphs for uniform decode batches, PIECEWISE ones for all other steps.",
         },
         "compilation.adaptive_verification_grid": {
-            "dense": "Four sizes a doubling and more, to the decode cap times q: steps rarely verify less than they could.",
+            "dense": "Four sizes a doubling and more, to the decode cap times q: steps rarely verify fewer drafts.",
             "reachable": "As `dense`, without the sizes that no step of the engine's limit reaches: nothing is lost.",
             "sparse": "Powers of two and whole decodes as far as `reachable`: fewer graphs, and gaps between them.",
         },
