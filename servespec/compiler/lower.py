@@ -220,7 +220,7 @@ def _speculative(launch: Launch) -> dict[str, Any]:
         "method": launch.method,
         "model": section.model,
         "num_speculative_tokens": launch.num_speculative_tokens,
-        "enable_adaptive_verification": section.enable_adaptive_verification or None,
+        "enable_adaptive_verification": section.verifies_adaptively or None,
         "draft_sample_method": section.draft_sample_method,
     }
     if launch.tiers:

@@ -1,4 +1,4 @@
-"""Whether the curve that chose a plan's tiers is of the engine that the plan starts, and what it chose."""
+"""Whether the curve that a spec names is of the engine that the plan starts, and which tiers it chose."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -15,16 +15,16 @@ from servespec.compiler.resolve.curve_tiers import TierChoice
 from servespec.diagnostics import Diagnostic
 
 _ENGINE: Final = "engine"
-_PATH: Final = ("speculative", "dynamic", "from_curve")
 
 
 def curve_findings(plan: Plan) -> Iterator[Diagnostic]:
-    """Nothing where the spec has its own tiers or none."""
-    choice = plan.resolution.tier_choice
-    if choice is None:
+    """Nothing where the spec names no curve."""
+    request, choice = plan.resolution.request, plan.resolution.tier_choice
+    profile, speculative = request.profile, request.spec.speculative
+    files = speculative.curve_files if speculative is not None else None
+    if profile is None or files is None:
         return
-    place = plan.resolution.request.source.place_of(_PATH)
-    profile = choice.profile
+    place = request.source.place_of(("speculative", files[0], "from_curve"))
     others = identity_differences(profile.identity, curve_identity(identity_of(plan.to_json())))
     if others == (_ENGINE,):
         message = f"`{profile.name}` was measured on {profile.identity[_ENGINE]}"
@@ -33,6 +33,8 @@ def curve_findings(plan: Plan) -> Iterator[Diagnostic]:
         names = ", ".join(f"`{name}`" for name in others)
         message = f"`{profile.name}` was measured with another {names}"
         yield rules.P143.at(place, message, "run `servespec profile` on this spec, and name what it writes")
+        return
+    if choice is None:
         return
     if other := _other_graphs(plan, choice):
         shown = ", ".join(f"{requests} requests with K = {k}" for requests, k in other[:_MOST_SIZES])

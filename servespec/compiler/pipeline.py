@@ -47,7 +47,7 @@ from servespec.compiler.spec_checks import spec_findings
 from servespec.diagnostics import Diagnostic, Severity, SpecError, has_errors, in_file_order
 from servespec.schema.capture_fields import LEGACY_FIELDS, NEW_FIELDS
 from servespec.schema.capture_rules import capture_findings
-from servespec.units import Tokens
+from servespec.units import Requests, Tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,9 +192,10 @@ def _resolved_list(resolution: Resolution, token_list: tuple[Tokens, ...] | None
 def _stock_plan(resolution: Resolution) -> StockPlan:
     """The unmodified engine on the same spec without the five fields."""
     bare = _without_new_fields(resolution)
-    shapes = engine_shapes(bare.frame, stock_list_of(bare))
+    frame = replace(bare.frame, adaptive_from_requests=Requests(1))
+    shapes = engine_shapes(frame, stock_list_of(bare))
     return StockPlan(
-        graphs=_graph_plan(bare.frame, shapes, Lowering.NONE),
+        graphs=_graph_plan(frame, shapes, Lowering.NONE),
         ledger=ledger_of(bare, *_graph_memory(bare, shapes, shapes, Lowering.NONE)),
     )
 
@@ -260,6 +261,10 @@ def _lowering_findings(resolution: Resolution, lowered: Lowered) -> Iterator[Dia
         for obstacle in extension_obstacles(resolution):
             place = resolution.request.source.place_of(obstacle.path)
             yield plan_rules.R116.at(place, obstacle.message, obstacle.help)
+    if resolution.frame.adaptive_from_requests > 1 and lowering is not Lowering.EXTENSION:
+        place = resolution.request.source.place_of_key(("speculative", "load_aware"))
+        message = f"verification follows the load inside the engine's workers, and the plan is lowered by `{lowering}`"
+        yield plan_rules.R116.at(place, message, "write `engine.lowering: extension`, or delete `load_aware`")
     yield from _too_long_arguments(resolution, lowered.argv)
 
 

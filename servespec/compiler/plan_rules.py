@@ -312,5 +312,10 @@ P146 = Rule(
     "nothing; gaps below that make it verify fewer drafts than it could. The dense grid is the default.",
     "vllm/v1/worker/gpu/spec_decode/adaptive_verification.py: build_cost_tables_from_curves",
 )  # fmt: skip
+P147 = Rule(
+    "P147", "never-adaptive", Severity.WARNING, "verification never turns adaptive",
+    "`load_aware.from_requests` lies above `scheduler.max_num_seqs`, so that every batch verifies all its drafts, and "
+    "graphs of adaptive verification serve nothing.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

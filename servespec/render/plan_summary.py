@@ -11,7 +11,8 @@ from servespec.render.memory_rows import memory_verdict
 
 Json = Mapping[str, Any]
 
-_TARGET_DECODE = ("uniform_decode", "adaptive_verification")
+_ADAPTIVE = "adaptive_verification"
+_TARGET_DECODE = ("uniform_decode", _ADAPTIVE)
 _DRAFTER = {"step0_uniform": "draft step 0", "later_steps": "draft later", "block": "draft block"}
 _MODE_WORDS = {
     "FULL": "on FULL graphs",
@@ -87,12 +88,20 @@ def steps_of(graphs: Json) -> tuple[Steps, ...]:
         return ()
     decode = graphs["coverage"]["decode"]
     return (
-        *(steps for routine in _TARGET_DECODE for steps in _routine("decode", decode, "target", routine)),
+        *_target_decode(decode),
         *(steps for routine, kind in _DRAFTER.items() for steps in _routine(kind, decode, "drafter", routine)),
         *_drafter_without_graphs(graphs["runners"]),
         *_prefill(graphs["coverage"]["prefill"]),
         *_mixed(graphs["coverage"]["mixed"]),
     )
+
+
+def _target_decode(decode: Sequence[Json]) -> Iterator[Steps]:
+    """Where both are there, batches with all drafts are told apart from those verified adaptively."""
+    has_both = {routine for routine in _TARGET_DECODE if any(one["routine"] == routine for one in decode)}
+    for routine in _TARGET_DECODE:
+        kind = "adaptive" if len(has_both) > 1 and routine == _ADAPTIVE else "decode"
+        yield from _routine(kind, decode, "target", routine)
 
 
 def _routine(kind: str, decode: Sequence[Json], runner: str, routine: str) -> Iterator[Steps]:

@@ -32,15 +32,16 @@ def read_measured(paths: Sequence[Path]) -> dict[str, Any]:
 
 
 def curve_profile(spec: ServingSpec, source: SpecSource) -> Profile | None:
-    """The step times that `speculative.dynamic.from_curve` names; None where the spec names none.
+    """The step times that a `from_curve` below `speculative` names; None where the spec names none.
 
     Raises SpecError where a file of them cannot be read, is of another kind, or where they do not go together.
     """
-    curve = spec.speculative.curve_tiers if spec.speculative is not None else None
-    if curve is None:
+    files = spec.speculative.curve_files if spec.speculative is not None else None
+    if files is None:
         return None
-    place = source.place_of(("speculative", "dynamic", "from_curve"))
-    return _profile(curve.from_curve, base_folder(source), place)
+    owner, names = files
+    place = source.place_of(("speculative", owner, "from_curve"))
+    return _profile(names, base_folder(source), place)
 
 
 def profile_in(files: Sequence[str]) -> Profile:

@@ -29,7 +29,8 @@ def plan_to_profile(spec: str, drafts_asked: str, options: Options) -> tuple[Pla
 
     Raises SpecError where the spec is refused, or where its engine does not draft a K of its own for each batch.
     """
-    base = _compiled(spec, replace(options, settings=(*options.settings, *_without_tiers(spec, options))))
+    options = replace(options, settings=(*options.settings, *_fixed(spec, options)))
+    base = _compiled(spec, options)
     most = base.resolution.drafting.num_speculative_tokens.value
     drafts = _drafts(drafts_asked, most)
     if most == 0:
@@ -46,11 +47,12 @@ def _compiled(spec: str, options: Options) -> Plan:
     return compile_spec(compile_request(read_spec(spec, options.settings), options))
 
 
-def _without_tiers(spec: str, options: Options) -> Iterator[str]:
-    """A curve that the spec names need not be there yet."""
+def _fixed(spec: str, options: Options) -> Iterator[str]:
+    """Without what follows the load; a curve that the spec names for it need not be there yet."""
     speculative = read_spec(spec, options.settings).data.get("speculative")
-    if isinstance(speculative, dict) and "dynamic" in speculative:
-        yield "speculative.dynamic=null"
+    for name in ("dynamic", "load_aware"):
+        if isinstance(speculative, dict) and name in speculative:
+            yield f"speculative.{name}=null"
 
 
 def _with_tiers(drafts: Sequence[int], max_num_seqs: int) -> Iterator[str]:

@@ -82,7 +82,8 @@ def row_of(frame: GraphFrame, shape: CapturedShape) -> RowKey:
     for manager in managers_of(frame):
         if (manager_class(frame, manager), manager.query_len) == (shape.manager, shape.manager_query_len):
             is_decode = bool(shape.query_len or shape.max_query_len) or manager.mixed is None
-            routine = manager.decode if is_decode else manager.mixed
+            fixed = manager.fixed if shape.query_len else None
+            routine = (fixed or manager.decode) if is_decode else manager.mixed
             return (str(manager.runner), str(routine), shape.query_len or shape.max_query_len)
     return ("engine", shape.manager, shape.query_len)
 

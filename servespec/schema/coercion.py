@@ -29,7 +29,7 @@ def _taking(parse: Callable[[object], T | Refusal]) -> BeforeValidator:
     return BeforeValidator(take)
 
 
-def _or_word(word: str, validator: BeforeValidator) -> BeforeValidator:
+def or_word(word: str, validator: BeforeValidator) -> BeforeValidator:
     """Takes ``word`` as it is and everything else through ``validator``."""
 
     def take(value: Any) -> Any:
@@ -48,6 +48,9 @@ def _schema(kind: str, minimum: int, text: dict[str, str]) -> WithJsonSchema:
 
 Count = Annotated[int, _taking(parse_count), _schema("integer", 0, _COUNT_TEXT)]
 """A whole number, zero or more; `8k` is 8000 and `8K` 8192, as the engine reads its own flags."""
+
+POSITIVE = _taking(parse_count)
+"""Of a field that also takes a word; what is below 1 is the rules' to say."""
 
 PositiveCount = Annotated[int, Field(ge=1), _taking(parse_count), _schema("integer", 1, _COUNT_TEXT)]
 
@@ -99,7 +102,7 @@ FileNames = Annotated[
 
 TokenBudget = Annotated[
     int | Literal["unlimited"],
-    _or_word("unlimited", _taking(parse_count)),
+    or_word("unlimited", _taking(parse_count)),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "unlimited"}, _COUNT_TEXT]}),
 ]
 """Tokens, or `unlimited`."""
@@ -108,6 +111,12 @@ TokenBudget = Annotated[
 def empty_if_null(value: Any) -> Any:
     """An empty section says nothing, as an absent one does."""
     return {} if value is None else value
+
+
+def compact_alone(value: Any) -> Any:
+    if value == "masked":
+        raise refuse("masking keeps the width of a step, so that the target computes as much as before", "`compact`")
+    return value
 
 
 def device_name(value: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag
 
 from servespec.schema.coercion import (
+    POSITIVE,
     ByteSize,
     Count,
     FileNames,
@@ -21,8 +22,10 @@ from servespec.schema.coercion import (
     PositiveCount,
     Share,
     TokenBudget,
+    compact_alone,
     device_name,
     empty_if_null,
+    or_word,
 )
 
 CudaGraphModeName = Literal["NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
@@ -173,6 +176,18 @@ Tiers = Annotated[
 ]
 
 
+class LoadAwareSection(Section):
+    """Verification that follows the load: all drafts at few requests, the likeliest ones at many."""
+
+    from_requests: Annotated[int | Literal["auto"], or_word("auto", POSITIVE)] = Field(examples=[64, "auto"])
+    """Batches of fewer requests verify all K drafts on uniform graphs; from here on the engine verifies the drafts that
+    are worth their time. `auto` is the knee of the curve."""
+    from_curve: FileNames | None = Field(default=None, examples=["curve.json"])
+    """For `auto`: file that `servespec profile` wrote, or several of one engine; from the spec's own folder."""
+    verification: Annotated[Literal["compact"], BeforeValidator(compact_alone)] = "compact"
+    """How fewer drafts are verified: `compact` batches of varying query lengths."""
+
+
 class SpeculativeSection(OpenSection):
     """Speculative decoding. Open to the engine's SpeculativeConfig."""
 
@@ -191,8 +206,16 @@ class SpeculativeSection(OpenSection):
     `num_speculative_tokens_per_batch_size`."""
     enable_adaptive_verification: bool = False
     """Verify fewer drafts where load is high. Target decode then captures one FULL grid in tokens."""
+    load_aware: LoadAwareSection | None = None
+    """Adaptive verification from a number of requests on, and exactly K drafts below it, under the extension. Default:
+    off."""
     draft_sample_method: Literal["greedy", "probabilistic"] | None = None
     """How drafts are sampled; `probabilistic` keeps the drafter's logits. Default: `greedy`."""
+
+    @property
+    def verifies_adaptively(self) -> bool:
+        """At some load at least."""
+        return self.enable_adaptive_verification or self.load_aware is not None
 
     @property
     def written_tiers(self) -> tuple[TierSpec, ...]:
@@ -202,6 +225,16 @@ class SpeculativeSection(OpenSection):
     @property
     def curve_tiers(self) -> CurveTiers | None:
         return self.dynamic if isinstance(self.dynamic, CurveTiers) else None
+
+    @property
+    def curve_files(self) -> tuple[str, tuple[str, ...]] | None:
+        """Which field names a curve, and its files; None where none does."""
+        if self.curve_tiers is not None:
+            return "dynamic", self.curve_tiers.from_curve
+        asked = self.load_aware
+        if asked is not None and asked.from_requests == "auto" and asked.from_curve is not None:
+            return "load_aware", asked.from_curve
+        return None
 
 
 class LoraSection(OpenSection):
@@ -378,5 +411,6 @@ NESTED_SECTIONS: tuple[tuple[str, type[Section]], ...] = (
     ("hardware.gpu", DeviceFile),
     ("speculative.dynamic[]", TierSpec),
     ("speculative.dynamic", CurveTiers),
+    ("speculative.load_aware", LoadAwareSection),
 )
 """Models that stand inside a field, by its path."""

@@ -165,5 +165,15 @@ S229 = Rule(
     "S229", "verification-grid-without-effect", Severity.WARNING, "the grid of adaptive verification has no effect",
     "`compilation.adaptive_verification_grid` says where adaptive verification has graphs, and it is off.",
 )  # fmt: skip
+S230 = Rule(
+    "S230", "load-aware-impossible", Severity.ERROR, "verification cannot follow the load this way",
+    "Below `load_aware.from_requests` a step verifies all K drafts, from there on as many as are worth their time. One "
+    "K, one owner of the number of drafts and one count of requests are needed for that.",
+)  # fmt: skip
+S231 = Rule(
+    "S231", "load-aware-from-one-request", Severity.WARNING, "verification is adaptive even at one request",
+    "At one request all drafts are verified at the price of one, and choosing among them only costs time.",
+    "load-aware compact verification capacity, Rejected approaches: always-on compact verification regresses C1",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -23,11 +23,12 @@ def speculative_findings(spec: ServingSpec, source: SpecSource) -> Iterator[Diag
     yield from _tier_width(section, source)
     yield from _engine_tiers(section, source)
     yield from _curve_tiers(section, source)
+    yield from _load_aware(spec, section, source)
     yield from _draft_parallel(spec, section, source)
 
 
 def _verification_grid(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
-    is_on = spec.speculative is not None and spec.speculative.enable_adaptive_verification
+    is_on = spec.speculative is not None and spec.speculative.verifies_adaptively
     if spec.compilation.adaptive_verification_grid is not None and not is_on:
         place = source.place_of_key(("compilation", "adaptive_verification_grid"))
         message = "adaptive verification is off, so its grid is captured nowhere"
@@ -142,6 +143,42 @@ def _acceptance_rates(rates: Sequence[float], most: int | None, source: SpecSour
         message = f"there are rates of {len(rates)} positions, and K is `{most}`"
         place = source.place_of((*_CURVE, "acceptance_rates"))
         yield rules.S228.at(place, message, f"write one for each of {most} drafts; {_RATES_HELP}")
+
+
+_LOAD_AWARE: Final = ("speculative", "load_aware")
+
+
+def _load_aware(spec: ServingSpec, section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
+    """What adaptive verification from a number of requests on cannot go with."""
+    asked = section.load_aware
+    if asked is None:
+        return
+    place = source.place_of((*_LOAD_AWARE, "from_requests"))
+    if section.dynamic is not None or _ENGINE_TIERS in section.engine_fields:
+        tiers = "dynamic" if section.dynamic is not None else _ENGINE_TIERS
+        related = [Related("the tiers", source.place_of_key(("speculative", tiers)))]
+        message = "tiers and adaptive verification both decide how many drafts a batch verifies"
+        yield rules.S230.at(source.place_of_key(_LOAD_AWARE), message, f"delete `load_aware`, or `{tiers}`", related)
+    if "enable_adaptive_verification" in section.model_fields_set and not section.enable_adaptive_verification:
+        place_off = source.place_of(("speculative", "enable_adaptive_verification"))
+        message = "`load_aware` is adaptive verification at some loads, and it is switched off here"
+        yield rules.S230.at(place_off, message, "delete `enable_adaptive_verification`, or `load_aware`")
+    if spec.parallel.data_parallel_size > 1:
+        related = [Related("replicas", source.place_of(("parallel", "data_parallel_size")))]
+        message = "replicas count their requests apart, and would run the same step in two ways"
+        yield rules.S230.at(source.place_of_key(_LOAD_AWARE), message, "delete `load_aware`", related)
+    if asked.from_requests == "auto" and asked.from_curve is None:
+        help_text = "write `from_curve: FILE` beside it, or a number of requests"
+        yield rules.S230.at(place, "`auto` is the knee of a curve, and no curve is named", help_text)
+    elif asked.from_requests != "auto" and asked.from_curve is not None:
+        curve_place = source.place_of_key((*_LOAD_AWARE, "from_curve"))
+        message = "the curve decides nothing: the number of requests is written"
+        yield rules.S230.at(curve_place, message, "delete `from_curve`, or write `from_requests: auto`")
+    if asked.from_requests == 0:
+        yield rules.S230.at(place, "a batch has 1 request at least", "write 2 or more")
+    if asked.from_requests == 1:
+        message = "adaptive verification at every load is slower than all drafts at one request"
+        yield rules.S231.at(place, message, "write 2 or more, or `enable_adaptive_verification: true` if that is meant")
 
 
 def _draft_parallel(spec: ServingSpec, section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:

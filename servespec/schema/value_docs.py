@@ -21,6 +21,12 @@ VALUE_DOCS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "reachable": "As `dense`, without the sizes that no step of the engine's limit reaches: nothing is lost.",
             "sparse": "Powers of two and whole decodes as far as `reachable`: fewer graphs, and gaps between them.",
         },
+        "speculative.load_aware.from_requests": {
+            "auto": "The knee of the curve: where steps per second fall most steeply, in the upper half of its sizes.",
+        },
+        "speculative.load_aware.verification": {
+            "compact": "Requests of a step verify different numbers of drafts, and the step is as wide as their sum.",
+        },
         "performance_mode": {
             "balanced": "The grids as they are.",
             "interactivity": "Every prefill size up to 32 tokens is captured too, so none of those is padded.",

@@ -35,8 +35,7 @@ def main() -> None:
     scenarios = json.load(sys.stdin)
     stdout, sys.stdout = sys.stdout, sys.stderr  # the engine logs to stdout
     pretend_to_be_built_for_the_cpu()
-    worker = engine_in(Path(sys.argv[1]))
-    stand_ins = StandIns(worker)
+    stand_ins = StandIns(engine_in(Path(sys.argv[1])))
     json.dump({name: stand_ins.answer(name) for name in scenarios}, stdout)
 
 
@@ -54,30 +53,30 @@ def pretend_to_be_built_for_the_cpu() -> None:
 
 
 def engine_in(folder: Path) -> Any:
-    """The worker of an engine with a small random model and drafter."""
+    """An engine with a small random model and drafter."""
     for name, config in (("target", LLAMA), ("draft", {**LLAMA, **EAGLE})):
         (folder / name).mkdir()
         (folder / name / "config.json").write_text(json.dumps(config), encoding="utf-8")
     from vllm import LLM
 
-    llm = LLM(
+    return LLM(
         model=str(folder / "target"), skip_tokenizer_init=True, load_format="dummy", dtype="float32", max_model_len=96,
         max_num_seqs=4, max_num_batched_tokens=32, enforce_eager=True, async_scheduling=False,
         speculative_config={"method": "eagle3", "model": str(folder / "draft"), "num_speculative_tokens": DRAFTS},
     )  # fmt: skip
-    return llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
 
 
 class StandIns:
     """Stand-in graphs in the managers of a worker, under scenarios."""
 
-    def __init__(self, worker: Any) -> None:
+    def __init__(self, llm: Any) -> None:
         from vllm.config.compilation import CUDAGraphMode
         from vllm.v1.attention.backends.cpu_attn import CPUAttentionMetadataBuilder
         from vllm.v1.worker.gpu import cudagraph_utils
         from vllm.v1.worker.gpu.spec_decode.target_dependent_ar import cudagraph_utils as draft_utils
 
-        self.worker, self.mode, self.scenario = worker, CUDAGraphMode, ""
+        self.worker = llm.llm_engine.engine_core.engine_core.model_executor.driver_worker.worker
+        self.llm, self.mode, self.scenario = llm, CUDAGraphMode, ""
         self.captured: dict[str, Any] = {}
         self.built: dict[str, Any] = {}
         self.before: dict[object, Any] = {}
@@ -153,6 +152,8 @@ class StandIns:
     def answer(self, scenario: str) -> Any:
         if scenario == "timed":
             return self.timed()
+        if scenario == "load aware":
+            return self.load_followed()
         if scenario == "profiled":
             return self.timed(tokens=(12, 20), drafts=(0, 1, 2), served_only=True)
         if scenario == "timed fault":
@@ -185,6 +186,79 @@ class StandIns:
         assert "propose" not in vars(runner.speculator)
         assert not [name for name in runner.req_states.req_id_to_index if "_servespec_" in name]
         return result.to_json()
+
+    def load_followed(self) -> Any:
+        """Tokens of 1, 4 and 1 requests with a fixed K, then with a switch at 3 requests, and what the manager saw."""
+        from servespec.runtime.extension.load_aware import follow_load
+
+        runner, loads = self.worker.model_runner, (1, 4, 1)
+        fixed = [self._answered(count) for count in loads]
+        seen: list[tuple[str, int]] = []
+        found: dict[str, Any] = {}
+        with self._adaptive_manager(seen) as manager:
+            switch = follow_load(runner, 3, frozenset({12}))
+            for drafts in ("all", "none"):
+                manager.cost_tables = self._costs(of_drafts=drafts == "none")
+                del seen[:]
+                answers = [self._answered(count, seen) for count in loads]
+                found[drafts] = {"same": answers == fixed, "seen": list(seen)}
+            found["steps"] = [switch.fixed_steps, switch.adaptive_steps]
+            found["profiled"] = [one["num_tokens"] for one in manager.batches_to_profile([3, 9, 12])][:1]
+        return found
+
+    def _answered(self, requests: int, seen: list[tuple[str, int]] | None = None) -> list[list[int]]:
+        """The tokens that follow prompts of different lengths, likeliest first."""
+        from vllm import SamplingParams
+
+        if seen is not None:
+            seen.append(("load", requests))
+        prompts = [
+            {"prompt_token_ids": [(7 * place + at) % 120 + 1 for at in range(4 + place)]} for place in range(requests)
+        ]
+        params = SamplingParams(temperature=0, max_tokens=9, ignore_eos=True, detokenize=False)
+        return [list(one.outputs[0].token_ids) for one in self.llm.generate(prompts, params, use_tqdm=False)]
+
+    def _costs(self, *, of_drafts: bool) -> Any:
+        """Cost tables by which all drafts are worth verifying, or none."""
+        import numpy as np
+
+        runner = self.worker.model_runner
+        tokens = np.arange(runner.max_num_tokens + 1, dtype=np.float64)
+        return np.zeros(runner.max_num_reqs + 1), 1.0 + tokens * (100.0 if of_drafts else 0.0)
+
+    @contextmanager
+    def _adaptive_manager(self, seen: list[tuple[str, int]]) -> Iterator[Any]:
+        """The engine's own manager, on the CPU; each call of a step is noted with its number of requests."""
+        import torch
+        from vllm.v1.worker.gpu.spec_decode import adaptive_verification as engines
+
+        runner = self.worker.model_runner
+        done = SimpleNamespace(synchronize=lambda: None, record=lambda *_: None, wait_stream=lambda _: None)
+        streams = mock.patch.multiple(
+            torch.cuda, Stream=lambda *_: done, Event=lambda **_: done, current_stream=lambda *_: done
+        )
+        with streams, mock.patch.object(engines, "stream", mock.MagicMock()):
+            manager = engines.AdaptiveVerificationManager(
+                runner.req_states, runner.input_buffers.query_start_loc, 1, 1 << 20
+            )
+            manager._cudagraph_limit = 0
+            chooses, records = manager.get_num_tokens, manager.record_confidences
+
+            def get_num_tokens(tokens: Any, drafts: Any) -> int:
+                seen.append(("chooses", len(tokens)))
+                return int(chooses(tokens, drafts))
+
+            def record_confidences(probabilities: Any, batch: Any) -> None:
+                seen.append(("records", batch.num_reqs))
+                records(probabilities, batch)
+
+            manager.get_num_tokens, manager.record_confidences = get_num_tokens, record_confidences
+            runner.adaptive_verification = manager
+            runner.rejection_sampler.enable_adaptive_verification = True
+            runner.speculator.draft_token_confidence_probs.fill_(0.5)
+            yield manager
+        runner.adaptive_verification = None
+        runner.rejection_sampler.enable_adaptive_verification = False
 
     @contextmanager
     def _noise(self) -> Iterator[None]:

@@ -47,7 +47,7 @@ def compiles(path: Path, *settings: str) -> Plan:
 
 def write_curve(path: Path, name: str) -> None:
     """A synthetic curve of the spec at ``path``, where that looks for it."""
-    plan = compiles(path, "speculative.dynamic=null")
+    plan = compiles(path, "speculative.dynamic=null", "speculative.load_aware=null")
     drafts = range(plan.resolution.drafting.num_speculative_tokens.value + 1)
     document = step_document(identity_of(plan.to_json()), roofline(), drafts)
     (path.parent / name).write_text(json.dumps(document), encoding="utf-8")

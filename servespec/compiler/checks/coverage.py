@@ -18,8 +18,8 @@ from servespec.schema.capture_fields import PREFILL_SIZES as PREFILL_SIZES_FIELD
 def _decode_eager(subject: Findable) -> Iterator[Diagnostic]:
     if not subject.frame.mode.has_full():
         return
-    target = Routine.ADAPTIVE_VERIFICATION if subject.frame.adaptive_verification else Routine.UNIFORM_DECODE
-    for eager in subject.coverage.eager(target):
+    coverage = subject.coverage
+    for eager in (*coverage.eager(Routine.UNIFORM_DECODE), *coverage.eager(Routine.ADAPTIVE_VERIFICATION)):
         yield rules.P101.at(sizing_place(subject), _range_message(eager, "decode batches"), _cover(subject, eager))
 
 

@@ -109,6 +109,7 @@ _FREE_DRAFTING: Final = frozenset(
     {
         "num_speculative_tokens",
         "num_speculative_tokens_per_batch_size",
+        "enable_adaptive_verification",
         "rejection_sample_method",
         "synthetic_acceptance_length",
         "synthetic_acceptance_rates",

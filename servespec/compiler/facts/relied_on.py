@@ -19,6 +19,8 @@ class Use(StrEnum):
     """`verify` and `steps`, which drive the engine's steps themselves."""
     REMEDIES = "remedies"
     """Remedies, which replace some of its functions."""
+    LOAD_AWARE = "load aware"
+    """Adaptive verification from a number of requests on, which takes its manager off the runner for smaller steps."""
 
 
 _MEASURING = {
@@ -57,12 +59,26 @@ _REMEDIES = {
 }
 
 
+_LOAD_AWARE = {
+    f"{_GPU}/warmup.py": "warmup_kernels",
+    f"{_GPU}/model_runner.py": """GPUModelRunner.execute_model GPUModelRunner.sample_tokens GPUModelRunner._dummy_run
+        GPUModelRunner.add_requests GPUModelRunner.gather_batch_req_state GPUModelRunner.prepare_inputs""",
+    f"{_DRAFTERS}/adaptive_verification.py": "AdaptiveVerificationManager maybe_create_adaptive_verification_manager",
+    f"{_DRAFTERS}/rejection_sampler.py": "RejectionSampler",
+    f"{_DRAFTERS}/speculator.py": "DraftModelSpeculator.observe_verification",
+}
+
+
 def _keys(named: Mapping[str, str]) -> Iterator[str]:
     return (f"{path}:{name}" for path, names in named.items() for name in names.split())
 
 
 RELIED_ON_BY: Final[Mapping[Use, frozenset[str]]] = MappingProxyType(
-    {Use.MEASURING: frozenset(_keys(_MEASURING)), Use.REMEDIES: frozenset(_keys(_REMEDIES))}
+    {
+        Use.MEASURING: frozenset(_keys(_MEASURING)),
+        Use.REMEDIES: frozenset(_keys(_REMEDIES)),
+        Use.LOAD_AWARE: frozenset(_keys(_LOAD_AWARE)),
+    }
 )
 """By ``file:name``, as digests are recorded."""
 

@@ -113,7 +113,7 @@ class _Steps:
 def _target_steps(frame: GraphFrame, manager: Manager, shapes: Sequence[Shape]) -> _Steps:
     def batch(requests: Requests) -> Batch:
         query_len = TokensPerRequest(1 + frame.k_of(requests))
-        if manager.varlen:
+        if manager.varlen and requests >= frame.adaptive_from_requests:
             return _verification_batch(requests, query_len, frame.verify_limit_tokens)
         return uniform_batch(requests, query_len)
 
@@ -159,6 +159,7 @@ def _edges(
     edges = {count // query_len for count in tokens for query_len in query_lens}
     edges.update(shape.requests for shape in shapes if shape.requests is not None)
     edges.update(tier.to_requests for tier in frame.tiers)
+    edges.add(frame.adaptive_from_requests - 1)
     edges.add(frame.max_num_seqs)
     return tuple(Requests(n) for n in sorted(edges) if 1 <= n <= frame.max_num_seqs)
 
@@ -169,7 +170,7 @@ def _ranges(steps: _Steps, dispatcher: Dispatcher) -> Iterator[DecodeRange]:
     held: tuple[Requests, _Run] | None = None
     for last in steps.edges:
         batch = steps.batch_of(first)
-        run = None if batch is None else _run(steps.frame, batch, steps.frame.k_of(first), dispatcher)
+        run = None if batch is None else _run(steps, batch, steps.frame.k_of(first), dispatcher)
         if held is not None and held[1] != run:
             yield _decode_range(steps.manager, held[0], Requests(first - 1), held[1])
             held = None
@@ -180,25 +181,28 @@ def _ranges(steps: _Steps, dispatcher: Dispatcher) -> Iterator[DecodeRange]:
         yield _decode_range(steps.manager, held[0], steps.frame.max_num_seqs, held[1])
 
 
-_Run = tuple[Ran, TokensPerRequest, int, Shape | None]
-"""How a step runs, its query length, its K, and the graph."""
+_Run = tuple[Ran, Routine, TokensPerRequest, int, Shape | None]
+"""How a step runs, its routine, its query length, its K, and the graph."""
 
 
-def _run(frame: GraphFrame, batch: Batch, k: int, dispatcher: Dispatcher) -> _Run:
+def _run(steps: _Steps, batch: Batch, k: int, dispatcher: Dispatcher) -> _Run:
+    manager = steps.manager
+    is_fixed = manager.varlen and batch.query_len is not None
+    routine = manager.fixed if is_fixed and manager.fixed is not None else manager.decode
     query_len = batch.query_len or batch.max_query_len
     assert query_len is not None
-    if batch.tokens > frame.max_num_batched_tokens:
-        return (Ran.UNSCHEDULED, query_len, k, None)
+    if batch.tokens > steps.frame.max_num_batched_tokens:
+        return (Ran.UNSCHEDULED, routine, query_len, k, None)
     shape = dispatcher.dispatch(batch)
-    return (_ran(shape), query_len, k, shape)
+    return (_ran(shape), routine, query_len, k, shape)
 
 
 def _decode_range(manager: Manager, start: Requests, end: Requests, run: _Run) -> DecodeRange:
-    ran, query_len, k, shape = run
+    ran, routine, query_len, k, shape = run
     full_uniform = shape is not None and ran is Ran.FULL and shape.query_len is not None
     return DecodeRange(
         runner=manager.runner,
-        routine=manager.decode,
+        routine=routine,
         from_requests=start,
         to_requests=end,
         query_len=query_len,

@@ -21,6 +21,8 @@ FORMAT: Final = 1
 HAND_OFF_KEY: Final = "servespec"
 """Under this key of the engine's additional config its workers find the graphs."""
 
+LOAD_AWARE_KEY: Final = "adaptive_from_requests"
+
 TARGET_CLASS: Final = "ModelCudaGraphManager"
 DRAFTER_CLASSES: Final[Mapping[DrafterKind, str]] = {
     DrafterKind.AUTOREGRESSIVE: "SpeculatorCudaGraphManager",
@@ -53,9 +55,16 @@ def hand_off(
         "format": FORMAT,
         "engine": facts_version,
         "managers": [_entry(frame, manager, every) for manager in managers_of(frame)],
+        **_load_aware(frame),
         **remedies,
     }
     return {**content, "sha256": digest(content)}
+
+
+def _load_aware(frame: GraphFrame) -> dict[str, Any]:
+    """From how many requests on the engine verifies adaptively, where that is not at every load."""
+    is_asked = frame.adaptive_verification and frame.adaptive_from_requests > 1
+    return {LOAD_AWARE_KEY: frame.adaptive_from_requests} if is_asked else {}
 
 
 def digest(content: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.managers import Manager, Microbatching
-from servespec.compiler.graphs.shape import Shape
+from servespec.compiler.graphs.shape import Routine, Shape
 from servespec.units import Requests, Tokens, TokensPerRequest
 
 
@@ -44,9 +44,11 @@ def _one_case(manager: Manager, sizes: ManagerSizes, max_num_seqs: Requests) -> 
         yield from _mixed(manager, sizes.mixed_tokens, max_num_seqs)
     if manager.mode.separate_routine() and manager.mode.decode_mode() is CudaGraphMode.FULL:
         if manager.varlen:
+            if manager.fixed is not None:
+                yield from _uniform(manager, manager.fixed, sizes.decode_requests)
             yield from _varlen(manager, sizes.varlen_tokens, max_num_seqs)
         else:
-            yield from _uniform(manager, sizes.decode_requests)
+            yield from _uniform(manager, manager.decode, sizes.decode_requests)
 
 
 def _mixed(manager: Manager, sizes: Iterable[Tokens], max_num_seqs: Requests) -> Iterator[Shape]:
@@ -70,14 +72,14 @@ def _varlen(manager: Manager, sizes: Iterable[Tokens], max_num_seqs: Requests) -
 
 
 def _uniform(
-    manager: Manager, requests_by_query_len: Mapping[TokensPerRequest, tuple[Requests, ...]]
+    manager: Manager, routine: Routine, requests_by_query_len: Mapping[TokensPerRequest, tuple[Requests, ...]]
 ) -> Iterator[Shape]:
     for query_len, counts in sorted(requests_by_query_len.items(), reverse=True):
         for steps in manager.draft_steps or (None,):
             for requests in counts:
                 yield Shape(
                     runner=manager.runner,
-                    routine=manager.decode,
+                    routine=routine,
                     mode=CudaGraphMode.FULL,
                     tokens=Tokens(requests * query_len),
                     requests=requests,

@@ -7,7 +7,7 @@ vllm/v1/worker/gpu/spec_decode/.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -27,6 +27,7 @@ class DrafterKind(StrEnum):
 
 
 _ONE_TOKEN = TokensPerRequest(1)
+_EVERY_LOAD = Requests(1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,8 @@ class Microbatching:
 class GraphFrame:
     """All that an inventory depends on besides the sizes; nothing in it is left to a default of the engine.
 
-    ``verify_limit_tokens`` is the engine's bound on a verification step under adaptive verification.
+    ``verify_limit_tokens`` is the engine's bound on a verification step under adaptive verification, which starts at
+    batches of ``adaptive_from_requests``; smaller ones verify all drafts.
     """
 
     max_num_seqs: Requests
@@ -69,6 +71,7 @@ class GraphFrame:
     microbatching: Microbatching | None = None
     mixed_within_decode_width: bool = False
     verify_limit_tokens: Tokens | None = None
+    adaptive_from_requests: Requests = _EVERY_LOAD
 
     @property
     def most_verified_tokens(self) -> Tokens | None:
@@ -102,6 +105,8 @@ class Manager:
     ``reach`` maps each query length its decode steps really have to the largest batch that has it; ``captured_tiers``
     are the query lengths that the engine's own rule captures, which can be more (dead graphs).
     ``draft_steps`` lists the Ks a later-steps manager is specialised to; empty means not specialised.
+    ``fixed`` is the routine of batches that a manager of adaptive verification runs with all drafts, with the reach of
+    each query length; None where it has none.
     """
 
     runner: Runner
@@ -115,6 +120,8 @@ class Manager:
     lora_cases: tuple[int, ...] = (0,)
     microbatching: Microbatching | None = None
     mixed_limit_tokens: Tokens | None = None
+    fixed: Routine | None = None
+    fixed_reach: Mapping[TokensPerRequest, Requests] = field(default_factory=dict)
 
     @property
     def varlen(self) -> bool:
@@ -123,7 +130,7 @@ class Manager:
 
 def own_shapes(manager: Manager, shapes: Iterable[Shape]) -> tuple[Shape, ...]:
     """The graphs of one manager."""
-    routines = {manager.decode, manager.mixed}
+    routines = {manager.decode, manager.mixed, manager.fixed}
     return tuple(shape for shape in shapes if shape.runner is manager.runner and shape.routine in routines)
 
 
@@ -133,6 +140,7 @@ def managers_of(frame: GraphFrame) -> tuple[Manager, ...]:
 
 
 def _target(frame: GraphFrame) -> Manager:
+    fixed_reach = _fixed_reach(frame)
     return Manager(
         runner=Runner.TARGET,
         decode=Routine.ADAPTIVE_VERIFICATION if frame.adaptive_verification else Routine.UNIFORM_DECODE,
@@ -144,7 +152,14 @@ def _target(frame: GraphFrame) -> Manager:
         lora_cases=frame.lora_cases,
         microbatching=frame.microbatching,
         mixed_limit_tokens=_mixed_limit(frame, frame.query_len),
+        fixed=Routine.UNIFORM_DECODE if fixed_reach else None,
+        fixed_reach=fixed_reach,
     )
+
+
+def _fixed_reach(frame: GraphFrame) -> Mapping[TokensPerRequest, Requests]:
+    widest = Requests(min(frame.adaptive_from_requests - 1, frame.max_num_seqs))
+    return {frame.query_len: widest} if frame.adaptive_verification and widest else {}
 
 
 def _mixed_limit(frame: GraphFrame, query_len: TokensPerRequest) -> Tokens | None:

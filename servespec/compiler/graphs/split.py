@@ -164,7 +164,7 @@ def _sizes(
         varlen_tokens=_varlen_tokens(manager, frame, source, verification) if manager.varlen else (),
         decode_requests={
             query_len: source.counts_for(query_len, widest, frame.max_num_batched_tokens)
-            for query_len, widest in manager.reach.items()
+            for query_len, widest in (manager.fixed_reach if manager.varlen else manager.reach).items()
         },
     )
 
@@ -172,12 +172,13 @@ def _sizes(
 def _varlen_tokens(
     manager: Manager, frame: GraphFrame, source: DecodeSource, verification: VerificationGrid
 ) -> tuple[Tokens, ...]:
-    """Adaptive verification has its own token grid and is exempt from the budget."""
+    """Adaptive verification has its own token grid, is exempt from the budget, and never verifies less than it has
+    requests."""
     cap = Tokens(min(source.cap_requests * manager.query_len, frame.max_num_batched_tokens))
-    if verification is VerificationGrid.SPARSE:
-        return _up_to_reach(sparse_verification_sizes(cap, manager.query_len), frame)
-    dense = adaptive_verification_sizes(cap)
-    return dense if verification is VerificationGrid.DENSE else _up_to_reach(dense, frame)
+    is_sparse = verification is VerificationGrid.SPARSE
+    sizes = sparse_verification_sizes(cap, manager.query_len) if is_sparse else adaptive_verification_sizes(cap)
+    sizes = tuple(size for size in sizes if size >= frame.adaptive_from_requests)
+    return sizes if verification is VerificationGrid.DENSE else _up_to_reach(sizes, frame)
 
 
 def _up_to_reach(sizes: tuple[Tokens, ...], frame: GraphFrame) -> tuple[Tokens, ...]:

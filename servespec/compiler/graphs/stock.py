@@ -70,7 +70,10 @@ def stock_token_list(request: TokenListRequest) -> TokenList:
 
 
 def stock_manager_sizes(manager: Manager, sizes: Sequence[Tokens], max_num_seqs: Requests) -> ManagerSizes:
-    """The sizes one manager takes from the list: each entry rounded up to a multiple of each query length."""
+    """The sizes one manager takes from the list: each entry rounded up to a multiple of each query length.
+
+    Where the engine verifies adaptively it has no uniform graphs.
+    """
     limit = min(max_num_seqs * manager.query_len, max(sizes, default=0))
     mixed_limit = manager.mixed_limit_tokens or max(sizes, default=0)
     return ManagerSizes(
@@ -78,7 +81,7 @@ def stock_manager_sizes(manager: Manager, sizes: Sequence[Tokens], max_num_seqs:
         varlen_tokens=tuple(size for size in sizes if size <= max_num_seqs * manager.query_len),
         decode_requests={
             query_len: rounded_up_requests(sizes, query_len, Tokens(limit), max_num_seqs)
-            for query_len in manager.captured_tiers
+            for query_len in (() if manager.varlen else manager.captured_tiers)
         },
     )
 

@@ -68,7 +68,7 @@ def asked_mode(spec: ServingSpec) -> CudaGraphMode | None:
 
 
 def verifies_adaptively(spec: ServingSpec) -> bool:
-    return spec.speculative is not None and spec.speculative.enable_adaptive_verification
+    return spec.speculative is not None and spec.speculative.verifies_adaptively
 
 
 def uses_microbatches(spec: ServingSpec) -> bool:

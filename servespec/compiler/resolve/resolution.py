@@ -36,6 +36,7 @@ from servespec.compiler.resolve.graph_request import (
     token_list_request,
     verify_limit,
 )
+from servespec.compiler.resolve.load_aware import LoadAware, resolve_load_aware
 from servespec.compiler.resolve.model_runner import ModelRunner, resolve_model_runner
 from servespec.compiler.resolve.questions import (
     attention_question,
@@ -112,6 +113,13 @@ def resolve(request: ResolveRequest) -> Resolution:
     drafting, tier_choice = with_curve_tiers(
         untiered, spec.speculative, request.profile, limits.max_num_seqs.value, request.source
     )
+    load_aware = resolve_load_aware(
+        spec.speculative,
+        request.profile,
+        drafting.num_speculative_tokens.value,
+        limits.max_num_seqs.value,
+        request.source,
+    )
     runner = resolve_model_runner(runner_request(request, drafting))
     fields = capture_fields(spec)
     asked = with_kinds(mode_request(request, drafting, runner.runner.value), fields)
@@ -132,6 +140,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         microbatching=microbatching(spec, request.table),
         mixed_within_decode_width=recovers_state(request, drafting),
         verify_limit_tokens=verify_limit(request) if verifies_adaptively(spec) else None,
+        adaptive_from_requests=load_aware.from_requests,
     )
     return Resolution(
         request=request,
@@ -154,13 +163,19 @@ def resolve(request: ResolveRequest) -> Resolution:
             *backend_refusals,
             *verification_refusals(frame, candidates, question),
         ),
-        findings=drafting.findings,
+        findings=(*drafting.findings, *load_aware.findings),
         values={
             path: written_in(request.source, path, value)
             for path, value in _values(request, drafting, limits, runner.runner, mode, candidates, tier_choice)
-        },
+        }
+        | _load_aware_value(request, load_aware),
         complete=runner.runner.value is ModelRunner.V2 or frame.mode is CudaGraphMode.NONE,
     )
+
+
+def _load_aware_value(request: ResolveRequest, found: LoadAware) -> dict[str, Resolved[Any]]:
+    path = "speculative.load_aware.from_requests"
+    return {} if found.value is None else {path: written_in(request.source, path, found.value)}
 
 
 def _values(

@@ -30,6 +30,12 @@ class EngineTypes:
     mode: Any
 
 
+def varlen_tokens(entries: Iterable[Entry]) -> frozenset[int]:
+    """The sizes of the target's graphs that take any mix of query lengths."""
+    target = (entry for entry in entries if entry["class"] == TARGET_CLASS)
+    return frozenset(tokens for entry in target for tokens, _, _, max_query_len in entry["full"] if max_query_len)
+
+
 def install(entries: Iterable[Entry], types: EngineTypes) -> None:
     """Replaces ``_init_candidates``; managers built from now on hold the graphs of ``entries``."""
     by_manager = {(entry["class"], entry["query_len"]): entry for entry in entries}

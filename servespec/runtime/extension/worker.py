@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from servespec.compiler.facts.relied_on import Use
-from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, digest
+from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, LOAD_AWARE_KEY, digest
 from servespec.runtime.extension.capture_memory import CaptureMeter, meter_captures
 from servespec.runtime.extension.failure import record_failures
-from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install
+from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install, varlen_tokens
+from servespec.runtime.extension.load_aware import follow_load
 from servespec.runtime.extension.remedies import Counts, apply_remedies
 from servespec.runtime.extension.replay import VERIFY_VARIABLE, replay_after_warm_up
 from servespec.runtime.extension.report import Took, write_left, write_report
@@ -39,6 +40,8 @@ class PlannedGraphs:
         install(given["managers"], types)
         meter_captures(types.manager, meter)
         bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
+        if LOAD_AWARE_KEY in given:
+            follow_load(worker.model_runner, given[LOAD_AWARE_KEY], varlen_tokens(given["managers"]))
         _report_after_capture(worker, meter, given["sha256"], apply_remedies(given.get("remedies", ())))
         replay_after_warm_up(worker, given["sha256"])
         time_after_warm_up(worker, given["sha256"])
@@ -64,7 +67,11 @@ def hand_off_of(additional_config: Any) -> Mapping[str, Any]:
 def uses_of(given: Mapping[str, Any]) -> frozenset[Use]:
     """What relies on more of the engine than the graphs do."""
     measures = any(os.environ.get(name) for name in (VERIFY_VARIABLE, STEPS_VARIABLE))
-    wanted = {Use.MEASURING: measures, Use.REMEDIES: bool(given.get("remedies"))}
+    wanted = {
+        Use.MEASURING: measures,
+        Use.REMEDIES: bool(given.get("remedies")),
+        Use.LOAD_AWARE: LOAD_AWARE_KEY in given,
+    }
     return frozenset(use for use, is_wanted in wanted.items() if is_wanted)
 
 

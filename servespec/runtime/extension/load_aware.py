@@ -1,0 +1,114 @@
+"""Adaptive verification from a number of requests on: below it each step verifies all its drafts, as with a fixed K.
+
+The engine itself runs its warm-up without its manager of adaptive verification, by taking it off the runner; here the
+same is done for steps of few requests.  The number of requests is that of the scheduler's step, the same on every
+tensor-parallel rank, so that no rank asks another.
+Source: vllm/v1/worker/gpu/warmup.py: warmup_kernels; vllm/v1/worker/gpu/spec_decode/adaptive_verification.py.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Any
+
+
+class LoadSwitch:
+    """Holds the runner's manager while steps are small, and gives it back as if its requests were new.
+
+    ``fixed_steps`` and ``adaptive_steps`` count the steps of each kind since the engine could verify adaptively.
+    """
+
+    def __init__(self, runner: Any, from_requests: int) -> None:
+        self._runner = runner
+        self._from_requests = from_requests
+        self._held: Any = None
+        self.fixed_steps = 0
+        self.adaptive_steps = 0
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether the step at hand verifies all its drafts."""
+        return self._held is not None
+
+    def before_step(self, requests: int) -> None:
+        """Called with the number of requests of each scheduled step; a step without any changes nothing."""
+        if requests == 0:
+            return
+        if requests < self._from_requests:
+            self._hold()
+        else:
+            self._give_back()
+        self.fixed_steps += self.is_fixed
+        self.adaptive_steps += self._runner.adaptive_verification is not None
+
+    def _hold(self) -> None:
+        manager = self._runner.adaptive_verification
+        if manager is None:
+            return
+        self._held, self._runner.adaptive_verification = manager, None
+        self._runner.rejection_sampler.enable_adaptive_verification = False
+
+    def _give_back(self) -> None:
+        if self._held is None:
+            return
+        forget_confidences(self._held)
+        self._runner.adaptive_verification, self._held = self._held, None
+        self._runner.rejection_sampler.enable_adaptive_verification = True
+
+
+def forget_confidences(manager: Any) -> None:
+    """As for requests that the manager has not seen: it saw none of those that came while it was held.
+
+    Copies that are under way are of steps before the last one; they are waited for, so that they undo nothing.
+    """
+    from vllm.utils.gpu_sync_debug import gpu_sync_allowed
+
+    with gpu_sync_allowed():
+        for event in manager._copy_events:
+            event.synchronize()
+    manager._confidence_probs.fill_(1.0)
+    for slot in manager._stale_confidences:
+        slot.np.fill(1.0)
+    manager._pending_resets.clear()
+    manager._batch_budget = None
+
+
+def follow_load(runner: Any, from_requests: int, varlen_tokens: Collection[int]) -> LoadSwitch:
+    """Puts a switch before each step of ``runner``; ``varlen_tokens`` are the sizes of its graphs of any query length.
+
+    Steps that are not the scheduler's, as those of captures and of cost curves, are left as they are.
+    """
+    from vllm.v1.worker.gpu.spec_decode.adaptive_verification import AdaptiveVerificationManager
+
+    switch = LoadSwitch(runner, from_requests)
+    runner.execute_model = _switched(runner.execute_model, switch)
+    _teach_adaptive_steps_alone(runner.speculator, switch)
+    engines_own = AdaptiveVerificationManager.batches_to_profile
+
+    def batches_to_profile(manager: Any, capture_sizes: list[int]) -> Iterator[dict[str, int]]:
+        """Costs are of graphs that an adaptive step can take."""
+        return iter(engines_own(manager, [size for size in capture_sizes if size in varlen_tokens]))
+
+    AdaptiveVerificationManager.batches_to_profile = batches_to_profile
+    return switch
+
+
+def _switched(engines_own: Callable[..., Any], switch: LoadSwitch) -> Callable[..., Any]:
+    def execute_model(scheduler_output: Any, *given: Any, **named: Any) -> Any:
+        is_dummy = named.get("dummy_run", given[1] if len(given) > 1 else False)
+        if not is_dummy:
+            switch.before_step(len(scheduler_output.num_scheduled_tokens))
+        return engines_own(scheduler_output, *given, **named)
+
+    return execute_model
+
+
+def _teach_adaptive_steps_alone(speculator: Any, switch: LoadSwitch) -> None:
+    """What is accepted of a step with all its drafts tells the estimate nothing of those that it chooses."""
+    engines_own = getattr(speculator, "observe_verification", None)
+    if engines_own is None:
+        return
+
+    def observe_verification(*given: Any, **named: Any) -> None:
+        if not switch.is_fixed:
+            engines_own(*given, **named)
+
+    speculator.observe_verification = observe_verification

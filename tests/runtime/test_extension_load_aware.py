@@ -1,0 +1,198 @@
+"""The switch between all drafts and those worth their time, on stand-ins for the engine's parts."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from servespec.compiler.graphs.hand_off import LOAD_AWARE_KEY, digest
+from servespec.runtime.extension.install import varlen_tokens
+from servespec.runtime.extension.load_aware import LoadSwitch, follow_load
+from servespec.runtime.extension.worker import uses_of
+from tests.plans import compiled, model_folder, spec_of
+from tests.strategies import EXTENSION
+
+DEBUG = "vllm.utils.gpu_sync_debug"
+ADAPTIVE = "vllm.v1.worker.gpu.spec_decode.adaptive_verification"
+
+
+class Filled(list[float]):
+    """A tensor or array, as far as it is filled."""
+
+    def fill_(self, value: float) -> None:
+        self[:] = [value] * len(self)
+
+    fill = fill_
+
+
+class Manager:
+    """The engine's manager of adaptive verification, as far as it is looked into."""
+
+    def __init__(self) -> None:
+        self.waited: list[int] = []
+        self._copy_events = [SimpleNamespace(synchronize=lambda at=at: self.waited.append(at)) for at in (0, 1)]
+        self._confidence_probs = Filled([0.1, 0.2])
+        self._stale_confidences = [SimpleNamespace(np=Filled([0.3])), SimpleNamespace(np=Filled([0.4]))]
+        self._pending_resets = [3]
+        self._batch_budget: Any = ({}, {}, 5)
+
+    def batches_to_profile(self, capture_sizes: list[int]) -> Iterator[dict[str, int]]:
+        return iter({"num_tokens": size} for size in capture_sizes)
+
+    @property
+    def confidences(self) -> list[float]:
+        return [*self._confidence_probs, *(one for slot in self._stale_confidences for one in slot.np)]
+
+
+@pytest.fixture(autouse=True)
+def engine(monkeypatch: pytest.MonkeyPatch) -> type:
+    """The engine's modules that the switch imports; a class of its own each time, as its method is replaced."""
+    fresh = type("AdaptiveVerificationManager", (Manager,), {})
+    for name, content in ((DEBUG, {"gpu_sync_allowed": nullcontext}), (ADAPTIVE, {fresh.__name__: fresh})):
+        parts = name.split(".")
+        for depth in range(1, len(parts)):
+            monkeypatch.setitem(sys.modules, ".".join(parts[:depth]), ModuleType(parts[depth - 1]))
+        module = ModuleType(name)
+        vars(module).update(content)
+        monkeypatch.setitem(sys.modules, name, module)
+    return fresh
+
+
+def runner_of(manager: Any) -> Any:
+    ran: list[tuple[int, bool]] = []
+    graded: list[str] = []
+    runner = SimpleNamespace(
+        adaptive_verification=manager,
+        rejection_sampler=SimpleNamespace(enable_adaptive_verification=manager is not None),
+        speculator=SimpleNamespace(observe_verification=lambda *_, **__: graded.append("graded")),
+        ran=ran,
+        graded=graded,
+    )
+
+    def execute_model(output: Any, intermediate: Any = None, dummy_run: bool = False) -> str:
+        ran.append((len(output.num_scheduled_tokens), runner.adaptive_verification is not None))
+        runner.speculator.observe_verification()
+        return "ran"
+
+    runner.execute_model = execute_model
+    return runner
+
+
+def step(requests: int) -> Any:
+    return SimpleNamespace(num_scheduled_tokens=dict.fromkeys(range(requests), 8))
+
+
+def test_small_steps_run_without_the_manager_and_with_the_samplers_fixed_way() -> None:
+    manager = Manager()
+    runner = runner_of(manager)
+    follow_load(runner, 4, frozenset())
+
+    for requests in (1, 64, 1, 3, 4):
+        assert runner.execute_model(step(requests)) == "ran"
+        is_adaptive = requests >= 4
+        assert runner.adaptive_verification is (manager if is_adaptive else None)
+        assert runner.rejection_sampler.enable_adaptive_verification is is_adaptive
+
+    assert runner.ran == [(1, False), (64, True), (1, False), (3, False), (4, True)]
+
+
+def test_a_manager_that_comes_back_knows_nothing_of_requests_it_did_not_see() -> None:
+    manager = Manager()
+    switch = LoadSwitch(runner_of(manager), 4)
+
+    switch.before_step(8)
+    assert manager.confidences == [0.1, 0.2, 0.3, 0.4]  # it was never away
+    switch.before_step(2)
+    switch.before_step(8)
+
+    assert manager.confidences == [1.0] * 4
+    assert (manager._pending_resets, manager._batch_budget, manager.waited) == ([], None, [0, 1])
+
+
+def test_only_adaptive_steps_teach_the_estimate() -> None:
+    runner = runner_of(Manager())
+    follow_load(runner, 4, frozenset())
+
+    for requests in (1, 5, 2, 9):
+        runner.execute_model(step(requests))
+
+    assert runner.graded == ["graded"] * 2
+
+
+@pytest.mark.parametrize("how", [{"dummy_run": True}, {"args": (None, True)}])
+def test_steps_that_are_not_the_schedulers_are_left_alone(how: dict[str, Any]) -> None:
+    """As those of captures and cost curves, which are of few requests and run with the manager."""
+    manager = Manager()
+    runner = runner_of(manager)
+    switch = follow_load(runner, 4, frozenset())
+
+    runner.execute_model(step(1), *how.get("args", ()), **{k: v for k, v in how.items() if k != "args"})
+
+    assert runner.adaptive_verification is manager
+    assert (switch.fixed_steps, switch.adaptive_steps) == (0, 0)
+
+
+def test_a_step_without_requests_changes_nothing() -> None:
+    manager = Manager()
+    switch = LoadSwitch(runner_of(manager), 4)
+    switch.before_step(0)
+    assert not switch.is_fixed
+    switch.before_step(1)
+    switch.before_step(0)
+    assert switch.is_fixed
+
+
+def test_warm_up_without_a_manager_holds_none() -> None:
+    """The engine takes its manager off for the warm-up, and puts it back itself."""
+    runner = runner_of(None)
+    switch = LoadSwitch(runner, 4)
+    for requests in (1, 8, 1):
+        switch.before_step(requests)
+    assert (runner.adaptive_verification, switch.fixed_steps, switch.adaptive_steps) == (None, 0, 0)
+
+
+def test_costs_are_measured_on_graphs_of_any_query_length_alone(engine: type) -> None:
+    follow_load(runner_of(engine()), 4, frozenset({64, 128}))
+
+    assert [one["num_tokens"] for one in engine().batches_to_profile([8, 64, 96, 128])] == [64, 128]
+
+
+@given(st.lists(st.integers(0, 12), max_size=30), st.integers(2, 10))
+def test_each_step_has_the_kind_of_its_own_load(loads: list[int], from_requests: int) -> None:
+    runner = runner_of(Manager())
+    switch = LoadSwitch(runner, from_requests)
+    for requests in loads:
+        switch.before_step(requests)
+        if requests:
+            assert switch.is_fixed == (requests < from_requests)
+            assert (runner.adaptive_verification is None) == switch.is_fixed
+    assert switch.fixed_steps == sum(0 < requests < from_requests for requests in loads)
+    assert switch.adaptive_steps == sum(requests >= from_requests for requests in loads)
+
+
+@pytest.mark.usefixtures("quiet_shell")
+def test_the_hand_off_says_from_when_on_and_which_graphs_take_any_query_length() -> None:
+    draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 7}
+    given = {
+        "speculative": {**draft, "load_aware": {"from_requests": 64}},
+        "scheduler": {"max_num_seqs": 256},
+        "compilation": {"max_decode_cudagraph_capture_requests": 256},
+        "engine": EXTENSION,
+    }
+    plan = compiled(spec_of("qwen3-8b", "h200", **given))
+    flag = plan.lowered.argv.index("--additional-config")
+    handed = json.loads(plan.lowered.argv[flag + 1])["servespec"]
+
+    assert handed[LOAD_AWARE_KEY] == 64
+    assert handed["sha256"] == digest(handed)
+    assert "load aware" in uses_of(handed)
+    assert min(varlen_tokens(handed["managers"])) == 64
+    (target,) = [one for one in handed["managers"] if one["class"] == "ModelCudaGraphManager"]
+    uniform = [entry for entry in target["full"] if entry[2] is not None]
+    assert max(requests for _, requests, *_ in uniform) == 63

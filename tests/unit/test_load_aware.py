@@ -1,0 +1,129 @@
+"""`speculative.load_aware`: the knee of a curve, and what a plan and its launch make of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from servespec.compiler.curves.step_curve import TimedPoint, step_curve
+from servespec.compiler.resolve.load_aware import knee_of
+from servespec.diagnostics import Diagnostic, SpecError
+from tests.plans import Json, compiled, model_folder, row_of, spec_of
+from tests.step_curves import identity_for, roofline, step_document, written
+from tests.strategies import EXTENSION
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+DRAFT = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 7}
+WIDE = {"max_decode_cudagraph_capture_requests": 256, "max_decode_cudagraph_capture_tokens": "unlimited"}
+
+
+def spec(load_aware: Any = None, **sections: Any) -> Json:
+    drafting = DRAFT if load_aware is None else {**DRAFT, "load_aware": load_aware}
+    given = {"scheduler": {"max_num_seqs": 256}, "compilation": WIDE, "engine": EXTENSION, **sections}
+    return spec_of("qwen3-8b", "h200", speculative=drafting, **given)
+
+
+def curve_file(folder: Path, drafts: tuple[int, ...] = (0, 7), identity: Any = None) -> str:
+    document = step_document(identity or identity_for(spec()), roofline(linear_from_tokens=600), drafts)
+    return written(folder, document)
+
+
+def refused(given: Json) -> list[Diagnostic]:
+    with pytest.raises(SpecError) as caught:
+        compiled(given)
+    return [one for one in caught.value.diagnostics if one.severity == "error"]
+
+
+def knee(*points: tuple[int, float]) -> int:
+    curve = step_curve(TimedPoint(size=size, seconds=seconds) for size, seconds in points)
+    assert curve is not None
+    return knee_of(curve)
+
+
+def test_the_knee_lies_in_the_upper_half_even_where_the_largest_drop_is_in_the_lower() -> None:
+    """Times 10 from 2 to 4 requests, and 2.5 from 64 to 128, where the device is full."""
+    points = ((1, 1.0), (2, 1.0), (4, 10.0), (8, 10.0), (16, 10.0), (32, 11.0), (64, 12.0), (128, 30.0), (256, 55.0))
+    assert knee(*points) == 64
+
+
+def test_of_equally_steep_sizes_the_first_is_the_knee() -> None:
+    assert knee((1, 1.0), (2, 1.0), (4, 1.0), (8, 2.0), (16, 4.0), (32, 8.0)) == 8
+    assert knee((8, 1.0)) == 8
+
+
+def test_auto_is_the_knee_of_the_curve_with_the_specs_own_k(tmp_path: Path) -> None:
+    """Flat to 600 tokens, so with K = 7 to 75 requests: 64 is the size from which it rises."""
+    plan = compiled(spec({"from_requests": "auto", "from_curve": curve_file(tmp_path)})).to_json()
+
+    found = plan["resolved"]["speculative.load_aware.from_requests"]
+    assert (found["value"], found["origin"]) == (64, "derived")
+    assert "the knee of" in found["because"]
+    assert row_of(plan, "uniform_decode")["max_requests"] == 63
+    assert row_of(plan, "adaptive_verification")["sizes"][0] == 64
+    assert plan["inputs"]["curve_sha256"]
+
+
+def test_the_engine_is_told_to_verify_adaptively_and_its_workers_from_when_on() -> None:
+    argv = compiled(spec({"from_requests": 64})).lowered.argv
+
+    speculative = json.loads(argv[argv.index("--speculative-config") + 1])
+    handed = json.loads(argv[argv.index("--additional-config") + 1])["servespec"]
+    assert speculative["enable_adaptive_verification"] is True
+    assert "load_aware" not in speculative
+    assert handed["adaptive_from_requests"] == 64
+
+
+def test_without_it_nothing_is_handed_over() -> None:
+    argv = compiled(spec()).lowered.argv
+    assert "adaptive" not in " ".join(argv)
+
+
+def test_both_sets_of_graphs_cover_every_batch_and_count_in_the_ledger() -> None:
+    plan, fixed = compiled(spec({"from_requests": 64})).to_json(), compiled(spec()).to_json()
+
+    decode = [one for one in plan["coverage"]["decode"] if one["runner"] == "target"]
+    covered = [(one["routine"], one["from_requests"], one["to_requests"], one["mode"]) for one in decode]
+    assert {mode for *_, mode in covered} == {"FULL"}
+    uniform = [one for one in covered if one[0] == "uniform_decode"]
+    adaptive = [one for one in covered if one[0] == "adaptive_verification"]
+    assert (uniform[0][1], uniform[-1][2]) == (1, 63)
+    assert (adaptive[0][1], adaptive[-1][2]) == (64, 256)
+    graphs = row_of(plan, "uniform_decode")["graphs"] + row_of(plan, "adaptive_verification")["graphs"]
+    objects = [one for one in plan["memory"]["lines"] if one["owner"] == "target: objects of FULL graphs"]
+    assert objects[0]["because"].startswith(f"{graphs} graphs x")
+    assert row_of(fixed, "uniform_decode")["max_requests"] == 256
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "message"),
+    [
+        ({"drafts": (0, 3)}, "R119", "has no steps with K = 7"),
+        ({"identity": {"device": "1 x h100"}}, "P143", "another"),
+    ],
+)
+def test_a_curve_that_does_not_fit_is_refused(tmp_path: Path, changes: Json, code: str, message: str) -> None:
+    if "identity" in changes:
+        changes["identity"] = {**identity_for(spec()), **changes["identity"]}
+    findings = refused(spec({"from_requests": "auto", "from_curve": curve_file(tmp_path, **changes)}))
+
+    assert [one.code for one in findings] == [code]
+    assert message in findings[0].message
+
+
+@pytest.mark.parametrize(
+    ("load_aware", "code", "help_text"),
+    [
+        ({"from_requests": 0}, "S230", "2 or more"),
+        ({"from_requests": 64, "from_curve": "curve.json"}, "S230", "delete `from_curve`"),
+        ({"from_requests": "many"}, "S106", "a whole number"),
+        ({}, "S101", "from_requests: 64"),
+    ],
+)
+def test_what_is_no_load_is_refused_with_its_line(load_aware: Json, code: str, help_text: str) -> None:
+    findings = refused(spec(load_aware))
+
+    assert [one.code for one in findings] == [code]
+    assert findings[0].place.range is not None
+    assert help_text in findings[0].help
