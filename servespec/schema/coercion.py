@@ -29,7 +29,7 @@ def _taking(parse: Callable[[object], T | Refusal]) -> BeforeValidator:
     return BeforeValidator(take)
 
 
-def or_word(word: str, validator: BeforeValidator) -> BeforeValidator:
+def _or_word(word: str, validator: BeforeValidator) -> BeforeValidator:
     """Takes ``word`` as it is and everything else through ``validator``."""
 
     def take(value: Any) -> Any:
@@ -48,9 +48,6 @@ def _schema(kind: str, minimum: int, text: dict[str, str]) -> WithJsonSchema:
 
 Count = Annotated[int, _taking(parse_count), _schema("integer", 0, _COUNT_TEXT)]
 """A whole number, zero or more; `8k` is 8000 and `8K` 8192, as the engine reads its own flags."""
-
-POSITIVE = _taking(parse_count)
-"""Of a field that also takes a word; what is below 1 is the rules' to say."""
 
 PositiveCount = Annotated[int, Field(ge=1), _taking(parse_count), _schema("integer", 1, _COUNT_TEXT)]
 
@@ -81,6 +78,13 @@ Fraction = Annotated[
 ]
 """Above 0 and up to 1, or a percentage."""
 
+RequestsOrAuto = Annotated[
+    int | Literal["auto"],
+    _or_word("auto", _taking(parse_count)),
+    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "auto"}, _COUNT_TEXT]}),
+]
+"""Requests, or `auto`."""
+
 Share = Annotated[float, Field(ge=0, le=1)]
 """From none to all."""
 
@@ -102,7 +106,7 @@ FileNames = Annotated[
 
 TokenBudget = Annotated[
     int | Literal["unlimited"],
-    or_word("unlimited", _taking(parse_count)),
+    _or_word("unlimited", _taking(parse_count)),
     WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"const": "unlimited"}, _COUNT_TEXT]}),
 ]
 """Tokens, or `unlimited`."""

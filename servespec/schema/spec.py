@@ -13,19 +13,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Strict, Tag
 
 from servespec.schema.coercion import (
-    POSITIVE,
     ByteSize,
     Count,
     FileNames,
     Fraction,
     Port,
     PositiveCount,
+    RequestsOrAuto,
     Share,
     TokenBudget,
     compact_alone,
     device_name,
     empty_if_null,
-    or_word,
 )
 
 CudaGraphModeName = Literal["NONE", "PIECEWISE", "FULL", "FULL_DECODE_ONLY", "FULL_AND_PIECEWISE"]
@@ -179,7 +178,7 @@ Tiers = Annotated[
 class LoadAwareSection(Section):
     """Verification that follows the load: all drafts at few requests, the likeliest ones at many."""
 
-    from_requests: Annotated[int | Literal["auto"], or_word("auto", POSITIVE)] = Field(examples=[64, "auto"])
+    from_requests: RequestsOrAuto = Field(examples=[64, "auto"])
     """Batches of fewer requests verify all K drafts on uniform graphs; from here on the engine verifies the drafts that
     are worth their time. `auto` is the knee of the curve."""
     from_curve: FileNames | None = Field(default=None, examples=["curve.json"])
@@ -207,8 +206,7 @@ class SpeculativeSection(OpenSection):
     enable_adaptive_verification: bool = False
     """Verify fewer drafts where load is high. Target decode then captures one FULL grid in tokens."""
     load_aware: LoadAwareSection | None = None
-    """Adaptive verification from a number of requests on, and exactly K drafts below it, under the extension. Default:
-    off."""
+    """Adaptive verification at many requests, and exactly K drafts at few, under the extension. Default: off."""
     draft_sample_method: Literal["greedy", "probabilistic"] | None = None
     """How drafts are sampled; `probabilistic` keeps the drafter's logits. Default: `greedy`."""
 
