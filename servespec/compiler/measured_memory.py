@@ -4,9 +4,10 @@ from collections.abc import Collection, Generator, Iterator
 from dataclasses import replace
 
 from servespec.compiler import plan_rules as rules
+from servespec.compiler.curves.step_times import StepTimes
 from servespec.compiler.graphs.hand_off import Remedy
 from servespec.compiler.graphs.shape import Shape, rows_of
-from servespec.compiler.measured_steps import StepTimes, idle_graph_findings
+from servespec.compiler.measured_steps import idle_graph_findings
 from servespec.compiler.memory.indexer_logits import indexer_row
 from servespec.compiler.memory.ledger import Ledger
 from servespec.compiler.memory.measurement import (

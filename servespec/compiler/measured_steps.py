@@ -1,62 +1,15 @@
-"""Step times of an earlier run, and the graphs of a plan above the last size that gained anything."""
+"""Graphs of a plan above the last size that gained anything by the step times of an earlier run."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from servespec.compiler import plan_rules as rules
+from servespec.compiler.curves.step_times import StepTimes, TimedSize
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.shape import Routine, Runner, Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic
-
-PAYS: Final = "pays"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedSize:
-    """One size in the mode that serves it: ``ratio`` is eager over the graph, with the 95 % interval of its mean.
-
-    ``size`` is in requests of a decode, and in tokens of a step with prompts; ``query_len`` is None of the latter.
-    """
-
-    mode: CudaGraphMode
-    size: int
-    query_len: int | None
-    ratio: float
-    low_95: float
-    high_95: float
-    pays: bool
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTimes:
-    """``identity`` is what the engine was started with, apart from memory, address and graphs."""
-
-    name: str
-    identity: Mapping[str, str]
-    sizes: tuple[TimedSize, ...]
-
-
-def step_times_of(document: Mapping[str, Any], name: str) -> StepTimes:
-    """From the document that `servespec steps` writes."""
-    return StepTimes(
-        name=name, identity=document["identity"], sizes=tuple(size for one in document["sizes"] for size in _timed(one))
-    )
-
-
-def _timed(size: Mapping[str, Any]) -> Iterator[TimedSize]:
-    is_decode = size["kind"] == "decode"
-    wanted = CudaGraphMode.FULL if is_decode else CudaGraphMode.PIECEWISE
-    for mode in size["modes"]:
-        if mode["mode"] == wanted and mode["eager_over_graph"] is not None:
-            yield TimedSize(
-                mode=wanted,
-                size=size["requests"] if is_decode else size["tokens"],
-                query_len=size["query_len"],
-                pays=mode["verdict"] == PAYS,
-                **mode["eager_over_graph"],
-            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +21,9 @@ class _Kind:
     cap: str
     sizes: str
     unit: str
+
+    def is_of(self, one: TimedSize) -> bool:
+        return one.mode is self.mode and (one.query_len is not None) == (self.routine is Routine.UNIFORM_DECODE)
 
 
 _KINDS: Final = (
@@ -91,7 +47,7 @@ _KINDS: Final = (
 def idle_graph_findings(plan: Plan, times: StepTimes) -> Iterator[Diagnostic]:
     """Captured sizes above the last one that was faster as a graph, where a larger one was timed."""
     for kind in _KINDS:
-        timed = sorted((one for one in times.sizes if one.mode is kind.mode), key=lambda one: one.size)
+        timed = sorted((one for one in times.sizes if kind.is_of(one)), key=lambda one: one.size)
         last = max((one.size for one in timed if one.pays), default=0)
         idle = [one for one in timed if one.size > last]
         wider = [shape for shape in plan.graphs.shapes if _is_of(kind, shape) and shape.size > last]

@@ -14,6 +14,7 @@ from servespec import __version__
 from servespec.compiler import plan_rules
 from servespec.compiler.captured import captured, choose_lowering, engine_shapes, stock_list_of
 from servespec.compiler.checks import Findable, findings_of
+from servespec.compiler.curves.step_times import StepTimes
 from servespec.compiler.extension import extension_obstacles
 from servespec.compiler.facts.command_lines import LONGEST_ARGUMENT
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -30,7 +31,6 @@ from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Launch, Lowered, Lowering, lower
 from servespec.compiler.measured_curve import curve_findings
 from servespec.compiler.measured_memory import by_measurement, kv_cache_memory_bytes, measured_findings
-from servespec.compiler.measured_steps import StepTimes
 from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.graph_pools import engine_estimate, graph_lines
 from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of
@@ -166,6 +166,7 @@ def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnos
         stock=_stock_plan(resolution) if request.with_stock else None,
         ledger=ledger,
         measurement=request.measurement if ledger is not None else None,
+        step_times=request.step_times,
         lowered=lowered,
         diagnostics=in_file_order(
             (*early, *limits, *resolution.findings, *findings_of(findable), *_lowering_findings(resolution, lowered))

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from servespec.compiler.curves.step_times import StepTimes
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.gain_document import GAINS_SCHEMA, gains_json
 from servespec.compiler.graphs.coverage import Coverage, DecodeRange, MixedStep, PrefillRange
 from servespec.compiler.graphs.hand_off import Remedy
 from servespec.compiler.graphs.managers import GraphFrame
@@ -69,7 +71,7 @@ class Plan:
 
     ``graphs`` is what will be captured under the lowering; ``stock`` what the unmodified engine would do with the
     same spec without our fields, None where it was not asked for; ``ledger`` is None on a CPU, and ``measurement`` the
-    one whose figures it holds, None where all are by formula.
+    one whose figures it holds, None where all are by formula.  ``step_times`` say where graphs pay, if some were named.
     """
 
     servespec_version: str
@@ -78,6 +80,7 @@ class Plan:
     stock: StockPlan | None
     ledger: Ledger | None
     measurement: Measurement | None
+    step_times: StepTimes | None
     lowered: Lowered
     diagnostics: tuple[Diagnostic, ...]
     inputs: Inputs
@@ -121,6 +124,8 @@ class Plan:
         }
         if resolution.tier_choice is not None:
             document["tiers"] = choice_json(resolution.tier_choice)
+        if self.step_times is not None:
+            document["graph_gains"] = gains_json(self.step_times)
         if self.lowered.remedies:
             document["remedies"] = [str(remedy) for remedy in self.lowered.remedies]
         if self.stock is not None:
@@ -392,6 +397,7 @@ PLAN_SCHEMA: dict[str, Any] = {
             },
         },
         "tiers": TIERS_SCHEMA,
+        "graph_gains": GAINS_SCHEMA,
         "remedies": {"type": "array", "items": {"enum": [str(remedy) for remedy in Remedy]}},
         "stock": {
             "type": "object",

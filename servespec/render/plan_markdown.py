@@ -16,6 +16,7 @@ from servespec.render.plan_tables import (
     Table,
     beside_stock_table,
     captures,
+    gains_table,
     graphs_table,
     launch_lines,
     memory_lines_table,
@@ -120,6 +121,9 @@ def _sections(plan: Json) -> Iterator[_Part]:
     if "tiers" in plan:
         said = f"{_with_code(predicted_by(plan['tiers']))}."
         yield _Part("tiers", _titled("Tiers", said, _table(predicted_table(plan["tiers"]))))
+    if "graph_gains" in plan:
+        made = gains_table(plan["graph_gains"])
+        yield _Part("where graphs pay", _titled("Where graphs pay", f"{_escaped(made.caption)}.", _table(made)))
     yield _Part("graphs", _titled("Graphs", _table(graphs_table(plan))))
     yield _Part("findings", _titled("Findings", *_findings(plan["diagnostics"])))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from servespec.render import gain_rows
 from servespec.render.alignment import or_nothing
 from servespec.render.launch_script import words_by_flag
 from servespec.render.memory_rows import MemoryRow, bar, gib, memory_rows
@@ -142,6 +143,16 @@ def sizes_table(plan: Json) -> Table:
 
 def _listed(sizes: Sequence[int]) -> str:
     return ", ".join(map(str, sizes))
+
+
+# Where graphs pay
+
+
+def gains_table(gains: Json) -> Table:
+    caption = (
+        f"Where graphs pay, by {gains['measured_by']}: what an eager step waits for, and its time over the graph's"
+    )
+    return Table(caption, gain_rows.HEADERS, list(gain_rows.rows_of(gains)), frozenset({4}))
 
 
 # Tiers

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from textwrap import fill
 from typing import Any
 
+from servespec.render import gain_rows
 from servespec.render.alignment import aligned, or_nothing
 from servespec.render.memory_text import against_stock_text, memory_text
 from servespec.render.plan_summary import Steps, graph_count, heading, steps_of, verdict
@@ -26,6 +27,8 @@ def plan_text(plan: Json, *, details: bool = False) -> str:
     ]
     if "tiers" in plan:
         parts.append(_tiers(plan["tiers"]))
+    if "graph_gains" in plan:
+        parts.append(_gains(plan["graph_gains"]))
     if "stock" in plan:
         parts.append(against_stock_text(plan["memory"], plan["stock"]["memory"]))
     parts.append(_table(plan))
@@ -113,6 +116,11 @@ def _tiers(tiers: Json) -> str:
     """Columns `x K=3` say how many times the tokens of a server with that K the tiers are predicted to serve."""
     said = fill(predicted_by(tiers), _WIDTH, subsequent_indent="  ")
     return f"{said}\n{aligned([headers_of(tiers), *rows_of(tiers)])}"
+
+
+def _gains(gains: Json) -> str:
+    """Where an eager step waits for the host, graphs pay; where it waits for the device, they save little."""
+    return f"where graphs pay, by {gains['measured_by']}\n{aligned([gain_rows.HEADERS, *gain_rows.rows_of(gains)])}"
 
 
 def _resolved(plan: Json) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from servespec.compiler.curves.profile import Profile, profile_of
-from servespec.compiler.measured_steps import StepTimes, step_times_of
+from servespec.compiler.curves.step_times import StepTimes, step_times_of
 from servespec.compiler.memory.measurement import Measurement, measurement_of
 from servespec.diagnostics import Place, SpecError
 from servespec.runtime import config_rules as rules

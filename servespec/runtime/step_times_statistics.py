@@ -10,7 +10,7 @@ from enum import StrEnum
 from statistics import fmean, median, quantiles
 from typing import Any, Final
 
-from servespec.compiler import measured_steps
+from servespec.compiler.curves import step_times
 from servespec.runtime.bench.ratios import interval_95
 from servespec.runtime.extension.graph_choice import NONE
 
@@ -23,7 +23,7 @@ PARTS: Final = ("target", "sampling", "drafter")
 class Verdict(StrEnum):
     """Of a graph at one size, by the interval of eager over graph."""
 
-    PAYS = measured_steps.PAYS
+    PAYS = step_times.PAYS
     DOES_NOT_PAY = "does_not_pay"
     UNDECIDED = "undecided"
 

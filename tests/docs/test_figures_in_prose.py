@@ -5,8 +5,8 @@ import json
 import measured_launches as measured
 import pytest
 
+from servespec.compiler.curves.step_times import step_times_of
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
-from servespec.compiler.measured_steps import step_times_of
 from servespec.compiler.memory.graph_pools import GraphRemedy
 from tests.plans import REPOSITORY
 
@@ -18,7 +18,7 @@ def test_what_graphs_of_the_8b_model_gained(page: str) -> None:
     document = json.loads((measured.MEASUREMENTS / STEPS).read_text(encoding="utf-8"))
     times = step_times_of(document, STEPS).sizes
     decode = {one.size: one for one in times if one.mode is CudaGraphMode.FULL}
-    prefill = [one for one in times if one.mode is CudaGraphMode.PIECEWISE]
+    prefill = [one for one in times if one.query_len is None]
     last = max(one.size for one in prefill if one.pays)
     text = (REPOSITORY / "docs" / page).read_text(encoding="utf-8")
 

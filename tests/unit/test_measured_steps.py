@@ -5,11 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 
 from servespec.compiler.memory.measurement import identity_of
-from servespec.compiler.plan import Plan
+from servespec.compiler.plan import PLAN_SCHEMA, Plan
 from servespec.diagnostics import Diagnostic, SpecError
+from servespec.render.plan_markdown import plan_markdown
+from servespec.render.plan_text import plan_text
 from servespec.runtime.gather import Options
 from servespec.schema.source import read_source
 from tests.plans import REPOSITORY, Json, compiled, model_folder, spec_of
@@ -153,3 +156,60 @@ def test_two_of_a_kind_are_one_too_many(tmp_path: Path) -> None:
 
     with pytest.raises(SpecError, match="of the same kind"):
         compiled(spec(), Options(measured=paths))
+
+
+# Where graphs pay
+
+
+def gains(folder: Path, document: Json) -> list[Json]:
+    path = folder / "steps.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    plan = compiled(spec(), Options(measured=(path,))).to_json()
+    jsonschema.validate(plan, PLAN_SCHEMA)
+    assert plan["graph_gains"]["measured_by"] == str(path)
+    found: list[Json] = plan["graph_gains"]["sizes"]
+    return found
+
+
+def test_where_graphs_pay_is_told_by_neighbouring_sizes(tmp_path: Path) -> None:
+    """A dense 8B model on an H200: few requests and short mixed steps wait for the host, wide ones for the device."""
+    found = gains(tmp_path, document())
+
+    regimes = [
+        (one["mode"], one["query_len"], one["from_size"], one["to_size"], one["unit"], one["bound"]) for one in found
+    ]
+    assert regimes == [
+        ("FULL", 4, 1, 352, "requests", "host"),
+        ("FULL", 4, 512, 512, "requests", "device"),
+        ("PIECEWISE", 4, 1, 288, "requests", "host"),
+        ("PIECEWISE", 4, 352, 512, "requests", "device"),
+        ("PIECEWISE", None, 1, 128, "tokens", "host"),
+        ("PIECEWISE", None, 2048, 8192, "tokens", "device"),
+    ]
+    assert all(one["least_gain"] <= one["most_gain"] for one in found)
+    assert all(one["least_gain"] >= 1.1 for one in found if one["bound"] == "host")
+
+
+def test_what_a_step_waits_for_is_unclear_where_a_gain_may_be_noise(tmp_path: Path) -> None:
+    """Twice as fast, and the interval reaches down to 0.9: that is not known."""
+    noisy = document()
+    for size in noisy["sizes"]:
+        for mode in size["modes"][:-1]:
+            mode["eager_over_graph"] = {"ratio": 2.0, "low_95": 0.9, "high_95": 4.0}
+
+    assert {one["bound"] for one in gains(tmp_path, noisy)} == {"unclear"}
+
+
+def test_without_step_times_a_plan_says_nothing_of_it() -> None:
+    assert "graph_gains" not in compiled(spec()).to_json()
+
+
+def test_every_form_of_a_plan_has_them(tmp_path: Path) -> None:
+    path = tmp_path / "steps.json"
+    path.write_text(json.dumps(document()), encoding="utf-8")
+    plan = compiled(spec(), Options(measured=(path,))).to_json()
+
+    assert f"where graphs pay, by {path}" in plan_text(plan)
+    assert "1 to 352 requests" in plan_text(plan)
+    assert "### Where graphs pay" in plan_markdown(plan)
+    assert "| with prompts | 2048 to 8192 tokens | PIECEWISE | device |" in plan_markdown(plan)

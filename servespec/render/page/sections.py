@@ -24,6 +24,7 @@ from servespec.render.plan_tables import (
     Table,
     beside_stock_table,
     captures,
+    gains_table,
     graphs_table,
     launch_lines,
     memory_lines_table,
@@ -199,6 +200,8 @@ def _graphs(plan: Json) -> Iterator[Markup]:
         yield element("p", "No graph is captured.")
         return
     yield table(rows)
+    if "graph_gains" in plan:
+        yield table(gains_table(plan["graph_gains"]))
     for unit in ("requests", "tokens"):
         grids = _grids(sources_of(plan), unit)
         if grids:
