@@ -33,8 +33,12 @@ def step_document(
     *,
     spread: float = 0.0,
     drafter_share: float = 0.1,
+    eager: Seconds | None = None,
 ) -> Json:
-    """``spread`` is the distance of the quartiles as a share, ``drafter_share`` what of a step drafting takes."""
+    """``spread`` is the distance of the quartiles as a share, ``drafter_share`` what of a step drafting takes.
+
+    With ``eager`` each size was also timed without graphs.
+    """
     return {
         "format": STEP_TIMES_FORMAT,
         "servespec": "0.1.0",
@@ -50,13 +54,16 @@ def step_document(
         "folder": "",
         "workers": {"expected": 1, "complete": 1},
         "seconds": 0.0,
-        "sizes": [_decode(n, k, seconds(n, k), spread, drafter_share) for k in drafts for n in sizes],
+        "sizes": [
+            _decode(n, k, [_mode("FULL", n * (1 + k), seconds(n, k), spread, drafter_share, eager and eager(n, k))])
+            for k in drafts
+            for n in sizes
+        ],
         "diagnostics": [],
     }
 
 
-def _decode(requests: int, drafts: int, seconds: float, spread: float, drafter_share: float) -> Json:
-    parts = {"target": seconds * (1 - drafter_share), "sampling": 0.0, "drafter": seconds * drafter_share}
+def _decode(requests: int, drafts: int, modes: list[Json]) -> Json:
     return {
         "kind": "decode",
         "requests": requests,
@@ -65,20 +72,25 @@ def _decode(requests: int, drafts: int, seconds: float, spread: float, drafter_s
         "next_drafts": drafts,
         "because": None,
         "error": None,
-        "modes": [
-            {
-                "mode": "FULL",
-                "padded_tokens": requests * (1 + drafts),
-                "repeats": 9,
-                "median_seconds": seconds,
-                "spread_seconds": seconds * spread,
-                "parts": parts,
-                "eager_over_graph": None,
-                "target_eager_over_graph": None,
-                "drafter_eager_over_graph": None,
-                "verdict": None,
-            }
-        ],
+        "modes": modes,
+    }
+
+
+def _mode(mode: str, tokens: int, seconds: float, spread: float, drafter_share: float, eager: float | None) -> Json:
+    parts = {"target": seconds * (1 - drafter_share), "sampling": 0.0, "drafter": seconds * drafter_share}
+    ratio = None if eager is None else eager / seconds
+    gain = None if ratio is None else {"ratio": ratio, "low_95": ratio * 0.98, "high_95": ratio * 1.02}
+    return {
+        "mode": mode,
+        "padded_tokens": tokens,
+        "repeats": 9,
+        "median_seconds": seconds,
+        "spread_seconds": seconds * spread,
+        "parts": parts,
+        "eager_over_graph": gain,
+        "target_eager_over_graph": None,
+        "drafter_eager_over_graph": None,
+        "verdict": None if ratio is None else "pays" if ratio > 1.02 else "undecided",
     }
 
 

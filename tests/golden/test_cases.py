@@ -49,6 +49,7 @@ def options_of(case: Case) -> Options:
     parser.add_argument("--allow-unverified-engine", action="store_true")
     parser.add_argument("--model-config", type=Path)
     parser.add_argument("--draft-config", type=Path)
+    parser.add_argument("--measured", type=Path, action="append", default=[])
     read = parser.parse_args(case.options)
     return Options(
         settings=tuple(read.set),
@@ -56,6 +57,7 @@ def options_of(case: Case) -> Options:
         allow_unverified_engine=read.allow_unverified_engine,
         model_config=read.model_config,
         draft_config=read.draft_config,
+        measured=tuple(read.measured),
         with_stock=True,
     )
 

@@ -28,8 +28,9 @@ FLAGS = (
     *("--disable-component-update", "--disable-sync"),
 )
 WIDTHS_PIXELS = (390, 768, 1280)
-NAMES = ("tiers-h200", "dspark-deepseek-v4-gb200", "cpu")
-"""Six rows of graphs with tiers; 1,024 requests on four GPUs whose memory is not known; no graphs and no ledger."""
+NAMES = ("tiers-h200", "dspark-deepseek-v4-gb200", "cpu", "tiers-by-curve", "where-graphs-pay")
+"""Six rows of graphs with tiers; 1,024 requests on four GPUs whose memory is not known; no graphs and no ledger; tables
+of what a curve predicts and of where graphs pay."""
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">|`*_"
 
 
