@@ -96,6 +96,14 @@ R119 = Rule(
     "Tiers by a curve need the time of a step with each candidate K at every batch of 1 to `scheduler.max_num_seqs` "
     "requests. What was not timed is not guessed.",
 )  # fmt: skip
+R120 = Rule(
+    "R120", "specialised-decode-impossible", Severity.ERROR, "the engine's specialised decode does not run this spec",
+    "`decode_backend: latency_specialized` asks for an executor that the engine has for a few models, each for certain "
+    "GPUs, parallelism and types. For any other model it changes nothing; for one of those, the engine ends at "
+    "start-up where something is missing.",
+    "vllm/models/deepseek_v41/nvidia/specialized_decode/__init__.py: unsupported; "
+    "vllm/models/kimi_k3/nvidia/specialized_decode/runtime/__init__.py: unsupported",
+)  # fmt: skip
 
 P101 = Rule(
     "P101", "decode-eager", Severity.WARNING, "some decode batches replay no graph",
@@ -316,6 +324,12 @@ P147 = Rule(
     "P147", "never-adaptive", Severity.WARNING, "verification never turns adaptive",
     "`load_aware.from_requests` lies above `scheduler.max_num_seqs`, so that every batch verifies all its drafts, and "
     "graphs of adaptive verification serve nothing.",
+)  # fmt: skip
+P148 = Rule(
+    "P148", "specialised-decode", Severity.NOTE, "decode steps run on the engine's specialised executor",
+    "It runs FULL graphs of pure decodes up to a number of tokens; wider decodes, prefills and mixed steps run the "
+    "stock layers. What it gains was published for one request.",
+    "vllm/models/deepseek_v41/nvidia/specialized_decode/__init__.py",
 )  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -10,6 +10,7 @@ from servespec.compiler.checks import (
     memory,
     remedies,
     resolved,
+    specialized_decode,
     state_blocks,
 )
 from servespec.compiler.checks.subject import Check, Findable
@@ -28,6 +29,7 @@ CHECKS: tuple[Check, ...] = (
     *remedies.CHECKS,
     *memory.CHECKS,
     *state_blocks.CHECKS,
+    *specialized_decode.CHECKS,
 )
 
 
