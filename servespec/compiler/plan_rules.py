@@ -331,5 +331,12 @@ P148 = Rule(
     "stock layers. What it gains was published for one request.",
     "vllm/models/deepseek_v41/nvidia/specialized_decode/__init__.py",
 )  # fmt: skip
+P149 = Rule(
+    "P149", "all-drafts-in-every-tier", Severity.NOTE, "the drafter does not draft less in a lower tier",
+    "The released engine runs one pass of a block drafter for all K, and one graph of all modules of a multi-module "
+    "MTP drafter, and blanks what the tier did not ask for. Each is captured whole for K, so that servespec cannot "
+    "shorten it safely; with K = 0 a block drafter only follows the target.",
+    "vllm/v1/worker/gpu/spec_decode/dflash/speculator.py: DFlashSpeculator.propose",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

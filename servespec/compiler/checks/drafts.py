@@ -116,10 +116,25 @@ def _verification_sizes(shapes: Iterable[Shape]) -> list[int]:
     return sorted(shape.tokens for shape in shapes if shape.routine is Routine.ADAPTIVE_VERIFICATION)
 
 
+def _all_drafts_in_every_tier(subject: Findable) -> Iterator[Diagnostic]:
+    """Drafters whose one pass, or whose one graph, makes all drafts whatever the tier asks for."""
+    frame = subject.frame
+    fewer = [tier for tier in frame.tiers if 0 < tier.num_speculative_tokens < frame.num_speculative_tokens]
+    if fewer and frame.drafter.kind in (DrafterKind.BLOCK, DrafterKind.MULTI_MODULE_MTP):
+        method = subject.resolution.drafting.method.value
+        message = (
+            f"the `{method}` drafter makes all {frame.num_speculative_tokens} drafts in every tier: fewer are "
+            "verified, and drafting takes as long"
+        )
+        help_text = "what that costs is in the curve of `servespec profile`; a smaller K drafts less at every load"
+        yield rules.P149.at(subject.place("speculative", "dynamic"), message, help_text)
+
+
 CHECKS: tuple[Check, ...] = (
     _dead_tiers,
     _dead_verification_sizes,
     _draft_coverage_cut,
     _verification_gaps,
     _chosen_verification_grid,
+    _all_drafts_in_every_tier,
 )
