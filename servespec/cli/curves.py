@@ -53,7 +53,8 @@ def profile(
     with reporting(spec):
         made, drafts = plan_to_profile(spec, num_speculative_tokens, options)
         wanted = wanted_profile(made, drafts, requests=requests, tokens=tokens, repeats=repeats)
-        found = time_steps(made, wanted, record, telling(made))
+        with telling(made) as on_event:
+            found = time_steps(made, wanted, record, on_event)
     print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
     write_text(json_text(found.document), output)
     write_text(profile_text(found.document), None)

@@ -43,8 +43,8 @@ def verify(
 
     options = options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     made = compiled(spec, options)
-    with reporting(spec):
-        found = verify_plan(made, record, telling(made))
+    with reporting(spec), telling(made) as on_event:
+        found = verify_plan(made, record, on_event)
     raise typer.Exit(_told(found, verification_text, format, output))
 
 
@@ -89,7 +89,8 @@ def steps(
     made = compiled(spec, options)
     with reporting(spec):
         wanted = wanted_of(made, requests=requests, tokens=tokens, repeats=repeats)
-        found = time_steps(made, wanted, record, telling(made))
+        with telling(made) as on_event:
+            found = time_steps(made, wanted, record, on_event)
     raise typer.Exit(_told(found, step_times_text, format, output))
 
 

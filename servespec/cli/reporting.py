@@ -47,11 +47,23 @@ def compiled(spec: str, options: "Options") -> "Plan":
     return made
 
 
-def telling(plan: "Plan") -> "OnLaunchEvent":
-    """Says on stderr what happens in a launch of ``plan``."""
+@contextmanager
+def telling(plan: "Plan") -> Iterator["OnLaunchEvent"]:
+    """Says on stderr what happens in a launch of ``plan``; on a terminal with a bar of what is under way."""
+    if sys.stderr.isatty():
+        from servespec.cli.launch_bar import launch_bar
+
+        with launch_bar(plan) as taking:
+            yield taking
+        return
     from servespec.render.serve_text import event_line
 
-    return lambda event: typer.echo(event_line(event, plan), err=True)
+    def say(event: Any) -> None:
+        line = event_line(event, plan)
+        if line is not None:
+            typer.echo(line, err=True)
+
+    yield say
 
 
 def text_of(path: str) -> str:

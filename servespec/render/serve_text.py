@@ -7,13 +7,16 @@ from servespec.compiler.plan import Plan
 from servespec.runtime.capture import Capture, Evidence
 from servespec.runtime.dispatch_counts import ModeCount
 from servespec.runtime.serving import Checked, LaunchEvent
-from servespec.runtime.supervise import PhaseReached, Ready, Stalled, Started, Stopping
+from servespec.runtime.supervise import PhaseReached, Progressed, Ready, Stalled, Started, Stopping
 
 _GIB_BYTES = 1 << 30
 
 
-def event_line(event: LaunchEvent, plan: Plan) -> str:
+def event_line(event: LaunchEvent, plan: Plan) -> str | None:
+    """None for what only a bar can show."""
     match event:
+        case Progressed():
+            return None
         case Started(pid=pid, log_path=log_path):
             return f"started the engine (process {pid}); its log is {log_path}"
         case PhaseReached(phase=phase, after_seconds=seconds):

@@ -158,17 +158,31 @@ def _last_number(log: str, words: str) -> int | None:
     return round(number * GIB_BYTES) if " GiB" in words.split("{}")[1] else int(number)
 
 
+_BAR = re.compile(rb"\d+%[^\r\n]*?\| *(\d+)/(\d+) \[")
+"""As tqdm draws one, with a bar between two strokes, or as the engine words it for the shards of a checkpoint."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """What a progress bar of the engine counts."""
+
+    done: int
+    total: int
+
+
 @dataclass(slots=True)
 class LogTail:
     """Reads what was added to a log, a bounded piece at a time.
 
     Remembers the last phase seen, the last line without ``secrets``, and when (``time.monotonic``) the log last grew.
+    ``progress`` is of the bar that the log ends with, None where it ends with another line.
     """
 
     path: Path
     secrets: frozenset[str] = frozenset()
     phase: Phase = Phase.STARTING
     last_line: str = ""
+    progress: Progress | None = None
     grew_at: float = field(default_factory=time.monotonic)
     _offset: int = 0
     _carried: bytes = b""
@@ -179,6 +193,7 @@ class LogTail:
         if new:
             self.grew_at = time.monotonic()
             self.last_line = _masked(_last_line(new), self.secrets) or self.last_line
+            self.progress = _progress_of(_last_line(self._carried + new))
         data = self._carried + new
         for _, phase in sorted(_found(data)):
             self.phase = phase
@@ -276,6 +291,11 @@ def _last_line(data: bytes) -> str:
     """The last line with something in it; a progress bar rewrites its own."""
     lines = data.decode("utf-8", "replace").replace("\r", "\n").splitlines()
     return next((line.strip() for line in reversed(lines) if line.strip()), "")
+
+
+def _progress_of(line: str) -> Progress | None:
+    found = _BAR.search(line.encode())
+    return None if found is None else Progress(int(found[1]), int(found[2]))
 
 
 def _masked(line: str, secrets: Iterable[str]) -> str:

@@ -53,6 +53,15 @@ class PhaseReached:
 
 
 @dataclass(frozen=True, slots=True)
+class Progressed:
+    """A phase has done so much of what the engine counts in it."""
+
+    phase: Phase
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
 class Stalled:
     """The log has not grown for ``quiet_seconds`` while the engine starts; told once for each silence."""
 
@@ -78,7 +87,7 @@ class Stopping:
     because: str
 
 
-Event = Started | PhaseReached | Stalled | Ready | Stopping
+Event = Started | PhaseReached | Progressed | Stalled | Ready | Stopping
 OnEvent = Callable[[Event], None]
 # Compares what was captured with the plan; an error among its findings means that the server must not serve.
 Verify = Callable[[], tuple[Diagnostic, ...]]
@@ -228,9 +237,11 @@ class _Run:
         return diagnose_exit(self.command, ended, None if ready_seconds is None else self._elapsed() - ready_seconds)
 
     def _tell_progress(self, tail: LogTail) -> None:
-        before = tail.phase
+        before, counted = tail.phase, tail.progress
         if tail.advance() is not before:
             self.on_event(PhaseReached(tail.phase, self._elapsed()))
+        if tail.progress is not None and tail.progress != counted:
+            self.on_event(Progressed(tail.phase, tail.progress.done, tail.progress.total))
         if tail.quiet_seconds() >= _STALL_SECONDS and self.stalled_since != tail.grew_at:
             self.stalled_since = tail.grew_at
             self.on_event(Stalled(tail.phase, tail.last_line, tail.quiet_seconds(), self._elapsed()))

@@ -13,6 +13,7 @@ from servespec.runtime.engine_log import (
     Cause,
     LogTail,
     Phase,
+    Progress,
     Telling,
     read_failure,
     said_numbers,
@@ -142,6 +143,25 @@ def test_the_tail_knows_the_last_line_and_since_when_nothing_came(tmp_path: Path
     tail.grew_at -= 100
     tail.advance()
     assert tail.quiet_seconds() > 99
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Capturing CUDA graphs (FULL):  45%|####5     | 23/51 [00:02<00:03,  8.72it/s]", Progress(23, 51)),
+        ("Loading safetensors checkpoint shards:  50% Completed | 1/2 [00:00<00:00,  1.85it/s]", Progress(1, 2)),
+        ("bar: 10%|#  | 1/10 [a\rbar: 20%|## | 2/10 [a\r", Progress(2, 10)),
+        ("bar: 10%|#  | 1/10 [a\nINFO something else\n", None),
+        ("GPU memory at 45% | of 23/51", None),
+        ("", None),
+    ],
+)
+def test_the_tail_knows_the_bar_that_the_log_ends_with(tmp_path: Path, text: str, expected: Progress | None) -> None:
+    log = tmp_path / "log"
+    log.write_text(text)
+    tail = LogTail(log)
+    tail.advance()
+    assert tail.progress == expected
 
 
 def test_known_cause_wins_over_what_failed_because_of_it() -> None:
