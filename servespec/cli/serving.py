@@ -68,8 +68,9 @@ def _dry_run(made: "Plan", format: PlanFormat) -> str:  # noqa: A002
 
 
 def _served(made: "Plan", spec: str, record: Path | None, question: str | None, on_drift: OnDrift) -> int:
-    from servespec.render.serve_text import dispatch_table
+    from servespec.render.serve_text import dispatch_table, verification_line
     from servespec.runtime.ask import ask as ask_server
+    from servespec.runtime.capture_report import verification_steps
     from servespec.runtime.dispatch_counts import read_counts
     from servespec.runtime.serving import run, serving_of
 
@@ -90,6 +91,7 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
         )
     if outcome.ready_seconds is not None:
         typer.echo(dispatch_table(read_counts(serving.folder), made.lowered.statistics), err=True, nl=False)
+        typer.echo(verification_line(verification_steps(made, serving.folder)), err=True, nl=False)
     if outcome.diagnostics:
         print_findings(list(outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
     return outcome.exit_code

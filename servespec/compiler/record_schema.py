@@ -95,6 +95,10 @@ _MEASURED = closed_object(
             "type": "array",
             "items": _DISPATCHED,
         },
+        "verification": {
+            "description": "Steps with all drafts and adaptive ones, where verification follows the load.",
+            "anyOf": [{"type": "null"}, closed_object({"fixed_steps": COUNT, "adaptive_steps": COUNT})],
+        },
         "statistics": {"enum": [str(one) for one in Statistics]},
         "versions": closed_object(
             {"servespec": {"type": "string"}, "engine": MAYBE_TEXT, "torch": MAYBE_TEXT, "driver": MAYBE_TEXT}

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from servespec.compiler.lower import Statistics
 from servespec.compiler.plan import Plan
-from servespec.runtime.capture import Capture, Evidence
+from servespec.runtime.capture import Capture, Evidence, VerificationSteps
 from servespec.runtime.dispatch_counts import ModeCount
 from servespec.runtime.serving import Checked, LaunchEvent
 from servespec.runtime.supervise import PhaseReached, Progressed, Ready, Stalled, Started, Stopping
@@ -60,6 +60,13 @@ def _extent(capture: Capture, plan: Plan) -> Iterator[str]:
 
 def _counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def verification_line(steps: VerificationSteps | None) -> str:
+    """Which steps verified all their drafts, '' where verification does not follow the load."""
+    if steps is None:
+        return ""
+    return f"verification: {steps.fixed:,} steps with all drafts, {steps.adaptive:,} adaptive\n"
 
 
 _MODES: Mapping[str, str] = {"FULL": "FULL", "PIECEWISE": "PIECEWISE", "NONE": "eager"}

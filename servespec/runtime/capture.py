@@ -21,6 +21,14 @@ class Verdict(StrEnum):
     UNSEEN = "unseen"
 
 
+@dataclass(frozen=True, slots=True)
+class VerificationSteps:
+    """Steps that verified all their drafts, and steps whose drafts the engine chose among, of one worker."""
+
+    fixed: int
+    adaptive: int
+
+
 class AtExit(StrEnum):
     """Whether the workers held the same graphs at their end as after capture; a worker that was killed is not seen."""
 

@@ -12,7 +12,17 @@ from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of,
 from servespec.compiler.graphs.shape import Row, Runner, Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
-from servespec.runtime.capture import AtExit, Capture, Evidence, RankCapture, RankMemory, RowCapture, RowCost, Verdict
+from servespec.runtime.capture import (
+    AtExit,
+    Capture,
+    Evidence,
+    RankCapture,
+    RankMemory,
+    RowCapture,
+    RowCost,
+    Verdict,
+    VerificationSteps,
+)
 from servespec.runtime.extension.report import left_name, report_name
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN, GRAPHS_CHANGED
 
@@ -57,6 +67,14 @@ def graphs_at_exit(plan: Plan, folder: Path) -> tuple[AtExit, tuple[Diagnostic, 
     if found:
         return AtExit.CHANGED, found
     return (AtExit.SAME if len(seen) == len(pairs) else AtExit.UNSEEN), ()
+
+
+def verification_steps(plan: Plan, folder: Path) -> VerificationSteps | None:
+    """Of the first worker that ended and counted them; every worker of a launch takes the same steps."""
+    paths = [folder / left_name(*rank) for rank in _ranks(plan)]
+    counts = [report.get("verification") for report in (_read(path) for path in paths if path.is_file())]
+    found = next((one for one in counts if one is not None), None)
+    return None if found is None else VerificationSteps(found["fixed_steps"], found["adaptive_steps"])
 
 
 def _changes(before: Path, after: Path) -> Iterator[Diagnostic]:

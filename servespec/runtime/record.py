@@ -13,7 +13,7 @@ from servespec.compiler.json_text import json_text
 from servespec.compiler.plan import Plan
 from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.diagnostics import Diagnostic, Place, SpecError
-from servespec.runtime.capture import AtExit, Capture, RankCapture, RowCapture, Verdict
+from servespec.runtime.capture import AtExit, Capture, RankCapture, RowCapture, Verdict, VerificationSteps
 from servespec.runtime.dispatch_counts import ModeCount, to_json
 from servespec.runtime.installed_engine import find_installed_engine
 from servespec.runtime.launch import secrets_of
@@ -43,6 +43,7 @@ class Measured:
     said: Mapping[str, int] = field(default_factory=dict)
     counts: tuple[ModeCount, ...] = ()
     at_exit: AtExit | None = None
+    verification: VerificationSteps | None = None
     findings: tuple[Diagnostic, ...] = ()
 
 
@@ -121,10 +122,15 @@ def _measured_json(plan: Plan, measured: Measured) -> Json:
         "graphs_at_exit": None if measured.at_exit is None else str(measured.at_exit),
         "engine_said": dict(measured.said),
         "dispatch": [to_json(count) for count in measured.counts],
+        "verification": _verification_json(measured.verification),
         "statistics": str(plan.lowered.statistics),
         "versions": _versions(),
         "findings": [finding.to_json() for finding in measured.findings],
     }
+
+
+def _verification_json(steps: VerificationSteps | None) -> Json | None:
+    return None if steps is None else {"fixed_steps": steps.fixed, "adaptive_steps": steps.adaptive}
 
 
 def _utc(seconds: float | None) -> str | None:

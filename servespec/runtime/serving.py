@@ -16,7 +16,7 @@ from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place, Severity, SpecError, has_errors
 from servespec.runtime.capture import Capture
 from servespec.runtime.capture_log import log_capture
-from servespec.runtime.capture_report import graphs_at_exit, remove_reports, report_capture
+from servespec.runtime.capture_report import graphs_at_exit, remove_reports, report_capture, verification_steps
 from servespec.runtime.config_rules import R010
 from servespec.runtime.device_memory import device_use, not_returned
 from servespec.runtime.dispatch_counts import read_counts, remove_counts
@@ -204,6 +204,7 @@ class _Launch:
             ended=time.time(),
             exit_code=outcome.exit_code,
             counts=read_counts(folder),
+            verification=verification_steps(self.plan, folder),
             findings=tuple(dict.fromkeys((*self.measured.findings, *found))),
         )
         return replace(outcome, diagnostics=(*found, *self._record()))

@@ -13,8 +13,8 @@ from servespec.compiler.graphs.hand_off import manager_class
 from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.plan import Plan
 from servespec.render.serve_text import capture_line
-from servespec.runtime.capture import AtExit, RowCapture, Verdict
-from servespec.runtime.capture_report import graphs_at_exit, remove_reports, report_capture
+from servespec.runtime.capture import AtExit, RowCapture, Verdict, VerificationSteps
+from servespec.runtime.capture_report import graphs_at_exit, remove_reports, report_capture, verification_steps
 from tests.plans import Json, compiled, model_folder, spec_of
 from tests.strategies import EXTENSION
 
@@ -368,3 +368,18 @@ def test_reports_of_an_earlier_end_are_no_evidence(tmp_path: Path) -> None:
     left(tmp_path, report_of(plan))
 
     assert graphs_at_exit(plan, tmp_path) == (AtExit.UNSEEN, ())
+
+
+def test_steps_of_verification_are_those_of_a_worker_that_ended(tmp_path: Path) -> None:
+    plan = plan_of(hardware={"gpu": "h200", "count": 2}, parallel={"tensor_parallel_size": 2})
+    left(tmp_path, {"verification": {"fixed_steps": 7, "adaptive_steps": 5}, **report_of(plan)}, "left-0-1.json")
+
+    assert verification_steps(plan, tmp_path) == VerificationSteps(fixed=7, adaptive=5)
+
+
+@pytest.mark.parametrize("before", [{}, {"verification": None}])
+def test_verification_that_does_not_follow_the_load_has_no_steps(before: Json, tmp_path: Path) -> None:
+    plan = plan_of()
+    left(tmp_path, {**before, **report_of(plan)}, "left-0-0.json")
+
+    assert verification_steps(plan, tmp_path) is None

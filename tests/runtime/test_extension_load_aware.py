@@ -138,6 +138,16 @@ def test_steps_that_are_not_the_schedulers_are_left_alone(how: dict[str, Any]) -
     assert (switch.fixed_steps, switch.adaptive_steps) == (0, 0)
 
 
+def test_the_runner_keeps_the_switch_whose_counts_a_worker_reports_at_its_end() -> None:
+    runner = runner_of(Manager())
+    follow_load(runner, 4, frozenset())
+
+    for requests in (1, 8, 2):
+        runner.execute_model(step(requests))
+
+    assert runner.servespec_load_switch.counts() == {"fixed_steps": 2, "adaptive_steps": 1}
+
+
 def test_a_step_without_requests_changes_nothing() -> None:
     manager = Manager()
     switch = LoadSwitch(runner_of(manager), 4)

@@ -248,6 +248,19 @@ def test_graphs_that_changed_are_told_at_the_end(fake: Any, monkeypatch: pytest.
     assert [finding["code"] for finding in ended["measured"]["findings"]] == ["L021"]
 
 
+def test_steps_of_verification_are_in_the_last_record(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = {"fixed_steps": 3, "adaptive_steps": 4}
+
+    def capture(*_: object) -> Capture:
+        report = {"managers": [], "compiled_pieces": [], "verification": counts}
+        (fake.folder / "left-0-0.json").write_text(json.dumps(report), encoding="utf-8")
+        return capture_of(plan_of())
+
+    _, _, (ready, ended) = launched(fake, monkeypatch, capture=capture)
+
+    assert (ready["measured"]["verification"], ended["measured"]["verification"]) == (None, counts)
+
+
 def test_a_folder_that_cannot_be_written_starts_nothing(fake: Any, tmp_path: Path) -> None:
     blocked = tmp_path / "file" / "records"
     blocked.parent.write_text("in the way")

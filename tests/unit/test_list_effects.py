@@ -254,6 +254,8 @@ def test_kimis_specialized_decode(backend: str, reached: bool) -> None:
     found = notes(
         "kimi-linear-48b-a3b",
         "b200",
+        count=8,
+        parallel=EIGHT,
         overrides={"architectures": ["KimiK3ForConditionalGeneration"]},
         engine={**ENGINE, "lowering": "legacy", "args": {"additional_config": {"decode_backend": backend}}},
         compilation={"cudagraph_capture_sizes": [*range(1, 33), 2048]},
@@ -270,8 +272,10 @@ def test_kimis_verify_steps_are_whole_requests() -> None:
     found = notes(
         "kimi-linear-48b-a3b",
         "b200",
+        count=8,
+        parallel=EIGHT,
         overrides={"architectures": ["KimiK3ForConditionalGeneration"]},
-        speculative={"method": "ngram_gpu", "num_speculative_tokens": 3},
+        speculative={"method": "dspark", "model": model_folder("dspark-draft"), "num_speculative_tokens": 3},
         engine={
             **ENGINE,
             "lowering": "legacy",

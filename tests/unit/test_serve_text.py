@@ -1,7 +1,8 @@
 """What `serve` says at its end about how the target's steps ran."""
 
 from servespec.compiler.lower import Statistics
-from servespec.render.serve_text import dispatch_table
+from servespec.render.serve_text import dispatch_table, verification_line
+from servespec.runtime.capture import VerificationSteps
 from servespec.runtime.dispatch_counts import ModeCount
 
 
@@ -39,3 +40,13 @@ def test_a_mode_of_a_later_engine_is_said_by_its_own_name() -> None:
     table = dispatch_table([counted("WHOLE", 1, 1, 0), counted("NONE", 1, 1, 0)], Statistics.SPEC)
 
     assert [line.split()[0] for line in table.splitlines()[1:]] == ["eager", "WHOLE"]
+
+
+def test_verification_that_follows_the_load_is_one_line() -> None:
+    said = verification_line(VerificationSteps(fixed=1234, adaptive=56))
+
+    assert said == "verification: 1,234 steps with all drafts, 56 adaptive\n"
+
+
+def test_verification_that_does_not_is_none() -> None:
+    assert verification_line(None) == ""

@@ -23,6 +23,10 @@ class LoadSwitch:
         self.fixed_steps = 0
         self.adaptive_steps = 0
 
+    def counts(self) -> dict[str, int]:
+        """As a worker's last report has them."""
+        return {"fixed_steps": self.fixed_steps, "adaptive_steps": self.adaptive_steps}
+
     @property
     def is_fixed(self) -> bool:
         """Whether the step at hand verifies all its drafts."""
@@ -79,6 +83,7 @@ def follow_load(runner: Any, from_requests: int, varlen_tokens: Collection[int])
     from vllm.v1.worker.gpu.spec_decode.adaptive_verification import AdaptiveVerificationManager
 
     switch = LoadSwitch(runner, from_requests)
+    runner.servespec_load_switch = switch
     runner.execute_model = _switched(runner.execute_model, switch)
     _teach_adaptive_steps_alone(runner.speculator, switch)
     engines_own = AdaptiveVerificationManager.batches_to_profile

@@ -55,7 +55,9 @@ def write_left(worker: Any) -> None:
     """Leaves what the worker holds at its end; nothing where it has reported no capture."""
     path = own_path(worker, report_name)
     if path is not None and path.is_file():
-        leave(worker, left_name, entries_of(worker.model_runner))
+        switch = getattr(worker.model_runner, "servespec_load_switch", None)
+        verification = None if switch is None else switch.counts()
+        leave(worker, left_name, {"verification": verification, **entries_of(worker.model_runner)})
 
 
 def leave(worker: Any, name: Callable[[int, int], str], content: Mapping[str, Any]) -> None:
