@@ -9,6 +9,7 @@ from servespec.compiler.checkpoint import Checkpoint
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.facts.memory import DEFAULT_UTILIZATION
+from servespec.compiler.memory.attention_workspaces import workspace_lines
 from servespec.compiler.memory.checkpoint_weights import files_line, usable_checkpoint, with_checkpoint
 from servespec.compiler.memory.drafter_weights import drafter_lines
 from servespec.compiler.memory.kv_cache import KvCache
@@ -153,7 +154,12 @@ def ledger_of(
     request, spec = resolution.request, resolution.request.spec
     target = decoder_of(request.target, spec.model.dtype, spec.model.quantization)
     stage, weights = _widest_stage(resolution, target)
-    found = (*weights, *working_lines(resolution, target), *unbudgeted_lines(resolution))
+    found = (
+        *weights,
+        *working_lines(resolution, target),
+        *workspace_lines(resolution),
+        *unbudgeted_lines(resolution),
+    )
     lines = tuple(line for line in found if isinstance(line, MemoryLine))
     kv = kv_cache_plan(resolution, stage)
     return Ledger(
