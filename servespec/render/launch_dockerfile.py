@@ -8,8 +8,8 @@ from servespec.compiler.facts.containers import LAYERED_INSTALL
 
 Json = Mapping[str, Any]
 
-OWN_REQUIREMENTS: Final = ("ruamel.yaml>=0.18.6,<0.20",)
-"""What servespec needs and the engine does not bring."""
+OWN_REQUIREMENTS: Final = ("ruamel.yaml>=0.18.6,<0.20", "rich>=13")
+"""What servespec needs and the engine does not bring; rich comes with its typer, of a version that may be older."""
 
 
 def wheel_name(version: str) -> str:
