@@ -102,7 +102,7 @@ def _metrics(url: str) -> str:
         error.close()
         raise _refused(url, f"`{target}` answers with status {error.code}", help_text) from None
     except urllib.error.URLError as error:
-        raise _refused(url, f"`{target}` cannot be read: {str(error.reason).lower()}", help_text) from None
+        raise _refused(url, f"`{target}` cannot be read: {_reason(error).lower()}", help_text) from None
     except (OSError, ValueError, http.client.HTTPException) as error:
         raise _refused(url, f"`{target}` cannot be read: {str(error).lower()}", help_text) from None
 
@@ -154,3 +154,8 @@ def _of_file(source: str) -> MeasuredAcceptance:
 
 def _refused(source: str, message: str, help_text: str) -> SpecError:
     return SpecError([R020.at(Place(source), message, help_text)])
+
+
+def _reason(error: urllib.error.URLError) -> str:
+    """Without the number that the system gives it."""
+    return getattr(error.reason, "strerror", None) or str(error.reason)

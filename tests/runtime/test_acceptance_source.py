@@ -80,7 +80,7 @@ def test_what_says_nothing_is_refused(tmp_path: Path) -> None:
         assert "status 503" in refused(url).message
     with serving(metrics(1, 1, [1])) as url:
         assert "status 404" in refused(f"{url}/v1").message
-    assert "refused" in refused("http://127.0.0.1:1").message
+    assert refused("http://127.0.0.1:1").message == "`http://127.0.0.1:1/metrics` cannot be read: connection refused"
     assert "cannot be read" in refused("http://127.0.0.1:99999").message
     assert "no such file" in refused(str(tmp_path / "none.json")).message
     empty = tmp_path / "empty.json"
