@@ -45,9 +45,7 @@ BOUNDS: Mapping[str, float] = {
 """How far a figure may be off, as a share of what was measured; a graph figure is not named here."""
 
 _SPARSE_BLOCKS = "workspaces of its block-sparse attention are not counted"
-_ENCODERS = (
-    "its encoders are not counted; without them the counted lines leave 27 % more tokens, so 20 GiB are not explained"
-)
+_ENCODERS = "its encoders are not counted"
 _TWO_RANKS = "qwen3-8b K=3, 512 requests, extension, 2 ranks"
 MISSED: Mapping[tuple[str, str], str] = {
     ("30B-A3B EAGLE3 K=7, stock", "added"): "objects of FULL graphs have no measurement of their own on an H200",
@@ -70,12 +68,16 @@ MISSED: Mapping[tuple[str, str], str] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A figure beside what is predicted; None where a part of it is not known."""
+    """A figure beside what is predicted; None where a part of it is not known.
+
+    ``counted`` is what the known parts alone would make of it, None where they are all.
+    """
 
     launch: str
     file: str
     figure: Figure
     predicted: float | None
+    counted: float | None = None
 
     @property
     def bound(self) -> float:
@@ -161,13 +163,15 @@ def rows_of(launch: Launch) -> Iterator[Row]:
     ledger = ledger_of(resolution, lines, _given_estimate(launch) or estimate)
     assert ledger is not None
     for figure in launch.figures:
+        counted = None
         if figure.name in _OF_LEDGER:
             value = _of_ledger(figure.name, ledger)
+            counted = ledger.tokens(ledger.cache.size) if value is None and figure.name == "KV tokens" else None
         elif figure.name == "estimate":
             value = estimate.size / GIB
         else:
             value = _of_graphs(figure.name, resolution, lines) / GIB
-        yield Row(launch.name, launch.file, figure, value)
+        yield Row(launch.name, launch.file, figure, value, counted)
 
 
 def _given_estimate(launch: Launch) -> MemoryLine | None:

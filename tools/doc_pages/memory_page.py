@@ -125,7 +125,14 @@ def _verdict(row: predicted.Row) -> str:
     if row.is_within:
         return "fitted" if row.figure.is_fitted else "within"
     because = predicted.MISSED.get((row.launch, row.figure.name), "not explained")
-    return f"missed: {because}"
+    return f"missed: {because}{_by_counted_lines(row)}"
+
+
+def _by_counted_lines(row: predicted.Row) -> str:
+    if row.counted is None:
+        return ""
+    share = row.counted / row.figure.value - 1
+    return f"; the counted lines alone leave {_value(row.counted, row.figure.unit)} ({share:+.0%})"
 
 
 def _saving(saving: measured.Saving) -> tuple[str, ...]:
