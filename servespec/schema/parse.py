@@ -154,9 +154,9 @@ def unknown_key(path: SpecPath, source: SpecSource) -> Diagnostic:
     replacement = renamed_field(key)
     if replacement is not None:
         return rules.S108.at(place, f"`{key}` is {replacement.what}", replacement.help)
-    homes = sections_with(key)
+    homes = [*_homes_below(path), *(f"{name}.{key}" for name in sections_with(key))]
     if homes:
-        return rules.S107.at(place, _no_field(path), f"move it to `{homes[0]}.{key}`")
+        return rules.S107.at(place, _no_field(path), f"move it to `{homes[0]}`")
     return _misspelled(path, place_help=_suggestion(path), source=source)
 
 
@@ -194,6 +194,15 @@ def sections() -> Iterator[tuple[str, type[Section]]]:
 def sections_with(key: str) -> tuple[str, ...]:
     """The sections that have a field called ``key``."""
     return tuple(name for name, model in sections() if key in model.model_fields)
+
+
+def _homes_below(path: SpecPath) -> Iterator[str]:
+    """Where the key at ``path`` is a field, of the mappings that its own section holds."""
+    here = section_at(path[:-1])
+    for name, info in here.model_fields.items() if here and path[:-1] else ():
+        below = _model_in(info.annotation)
+        if below is not None and str(path[-1]) in below.model_fields:
+            yield dotted((*path[:-1], name, str(path[-1])))
 
 
 def section_at(path: SpecPath) -> type[Section] | None:

@@ -196,3 +196,20 @@ def test_a_curve_whose_decodes_had_other_graphs_is_told(tmp_path: Path) -> None:
         size["modes"][0]["mode"] = "NONE"
     (message,) = told(wide)
     assert "has 512 requests with K = 7 with other decode graphs" in message
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "home"),
+    [
+        ("speculative", "acceptance_length", "speculative.dynamic.acceptance_length"),
+        ("speculative", "from_requests", "speculative.load_aware.from_requests"),
+        ("scheduler", "gpu_memory_utilization", "memory.gpu_memory_utilization"),
+    ],
+)
+def test_a_key_beside_its_mapping_is_told_where_it_belongs(section: str, key: str, home: str) -> None:
+    given = spec()
+    given[section] = {**given[section], key: 2}
+
+    (finding,) = refused(given)
+
+    assert (finding.code, finding.help) == ("S107", f"move it to `{home}`")
