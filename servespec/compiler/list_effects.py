@@ -30,8 +30,7 @@ from servespec.compiler.resolve.attention_needs import (
     flash_attention_version,
     uses_trtllm,
 )
-from servespec.compiler.resolve.questions import attention_question
-from servespec.compiler.resolve.request import engine_field
+from servespec.compiler.resolve.request import engine_field, turns_on
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.units import Bytes, Tokens, size_words
 
@@ -62,7 +61,7 @@ class ListChange:
 
     def is_set(self, variable: str) -> bool:
         """Whether the spec turns a variable of the engine on that is off by default."""
-        return str(self.resolution.request.spec.engine.env.get(variable, "0")) not in ("0", "False")
+        return turns_on(self.resolution.request.spec, variable)
 
     @property
     def needs(self) -> AttentionNeeds | None:
@@ -102,7 +101,7 @@ def list_change(
     bound = split_bound_tokens(lowering, planned_sizes[-1], shapes)
     return ListChange(
         resolution=resolution,
-        question=attention_question(resolution.request, resolution.request.target, resolution.drafting),
+        question=resolution.question,
         stock=ListUse(sizes_tokens=stock_sizes, split_bound_tokens=stock_sizes[-1]),
         planned=ListUse(sizes_tokens=planned_sizes, split_bound_tokens=bound),
     )

@@ -1,10 +1,11 @@
 """docs/reference/curves.md: what measured step times say of steps and grids, made from docs/measurements/."""
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
+
+from measured_launches import document
 
 from doc_pages.markdown import code, page, sentences, table
 from servespec.compiler.curves.measured_grid import MeasuredGrid, padding_of
@@ -36,13 +37,13 @@ def curves_page(root: Path) -> str:
 
 
 def _curve(path: Path) -> Iterator[str]:
-    document = _read(path)
-    profile = profile_of({path.name: document})
+    found = document(path.name)
+    profile = profile_of({path.name: found})
     assert isinstance(profile, Profile)
     drafts = ", ".join(map(str, profile.by_drafts))
     yield f"## {path.stem}"
     yield sentences(
-        f"{document['device'][0]}; vLLM {document['engine']['version']}; {document['date']}; K = {drafts}. "
+        f"{found['device'][0]}; vLLM {found['engine']['version']}; {found['date']}; K = {drafts}. "
         f"File: [{path.name}](../measurements/{path.name})."
     )
     bench = _BENCHES.get(path.name)
@@ -57,7 +58,7 @@ def _curve(path: Path) -> Iterator[str]:
 
 
 def _beside_bench(profile: Profile, path: Path) -> Iterator[str]:
-    bench = _read(path)
+    bench = document(path.name)
     (k,) = profile.by_drafts
     curve = profile.by_drafts[k]
     yield "### Beside a served bench"
@@ -90,7 +91,3 @@ def _grids(curve: StepCurve, unit: str, default_share: float, default: tuple[int
 def _row(name: str, sizes: tuple[int, ...], curve: StepCurve) -> tuple[str, ...]:
     padding = padding_of(sizes, curve)
     return name, str(len(sizes)), f"{padding.mean:.1%}", f"{padding.worst:.1%}", str(padding.worst_at)
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))

@@ -1,9 +1,10 @@
 """docs/reference/measured.md: what was measured on GPUs, made from the files in docs/measurements/."""
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+
+from measured_launches import document
 
 from doc_pages.markdown import code, page, sentences, table
 from servespec.render.bench_figures import ArmAtLoad, arms_at_loads, ratio_row
@@ -39,17 +40,12 @@ def measured_page(root: Path) -> str:
     )
 
 
-def _read(path: Path) -> Json:
-    document: Json = json.loads(path.read_text(encoding="utf-8"))
-    return document
-
-
 def _link(path: Path) -> str:
     return f"[{path.name}](../measurements/{path.name})"
 
 
 def _bench(path: Path) -> Iterator[str]:
-    found = _read(path)
+    found = document(path.name)
     design = found["design"]
     versions = ", ".join(f"{name} {version}" for name, version in found["versions"].items() if version)
     yield f"## {path.stem}"
@@ -86,7 +82,7 @@ def _word(figure: float | None, form: str) -> str:
 
 
 def _launches(path: Path) -> Iterator[tuple[str, ...]]:
-    for one in _read(path)["launches"]:
+    for one in document(path.name)["launches"]:
         yield (
             _link(path),
             one["lowering"],
@@ -99,7 +95,7 @@ def _launches(path: Path) -> Iterator[tuple[str, ...]]:
 
 def _error_corpus(path: Path) -> Iterator[str]:
     """Broken specs beside the same slips in a file of the engine."""
-    found = _read(path)
+    found = document(path.name)
     yield "## Broken specs"
     yield sentences(
         f"{found['servespec']['files']} specs with one or two slips each, told to servespec; and those that a file of "
@@ -124,7 +120,7 @@ def _corpus_row(name: str, sums: Json) -> tuple[str, ...]:
 
 def _steps(path: Path) -> Iterator[str]:
     """Where a graph pays: each size in every mode that it was timed in."""
-    found = _read(path)
+    found = document(path.name)
     yield f"## {path.stem}"
     yield sentences(
         f"{found['device'][0]}, driver {found['driver']}; {found['date']}. "
@@ -168,7 +164,7 @@ def _replays(path: Path) -> Iterator[tuple[str, ...]]:
 
 def _replays_of(path: Path) -> Iterator[Json]:
     """Several in one file, or the document of one `servespec verify`."""
-    found = _read(path)
+    found = document(path.name)
     if "replays" in found:
         yield from found["replays"]
         return

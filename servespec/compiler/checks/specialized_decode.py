@@ -7,12 +7,13 @@ from typing import Any
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable
 from servespec.compiler.facts import specialized_decode as facts
+from servespec.compiler.facts.attention_workspaces import BATCH_INVARIANT_VARIABLE
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import is_sm100
 from servespec.compiler.graphs.shape import Routine
 from servespec.compiler.lower import is_additional_config
 from servespec.compiler.resolve.model_runner import ModelRunner
-from servespec.compiler.resolve.request import engine_field, uses_microbatches, verifies_adaptively
+from servespec.compiler.resolve.request import engine_field, turns_on, uses_microbatches, verifies_adaptively
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic, Place
 
@@ -97,7 +98,7 @@ _DEEPSEEK_NEEDS = (
         lambda one: (
             one.request.spec.lora is None
             and one.request.spec.kv_transfer is None
-            and str(one.request.spec.engine.env.get("VLLM_BATCH_INVARIANT", "0")) in ("0", "False")
+            and not turns_on(one.request.spec, BATCH_INVARIANT_VARIABLE)
         ),
     ),
     *_COMMON,

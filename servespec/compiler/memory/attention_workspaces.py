@@ -14,8 +14,7 @@ from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.compiler.resolve.attention import Candidate
 from servespec.compiler.resolve.attention_needs import AttentionQuestion, uses_trtllm
-from servespec.compiler.resolve.backends import draft_candidates
-from servespec.compiler.resolve.questions import attention_question
+from servespec.compiler.resolve.request import turns_on, variable_count
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.provenance import Basis
 from servespec.units import Bytes, Tokens
@@ -71,11 +70,10 @@ def sparse_workspace_bytes(*, ranks: int, heads: int, tokens: Tokens, configured
 
 
 def _attentions(resolution: Resolution) -> Iterator[_Attention]:
-    request, drafting = resolution.request, resolution.drafting
-    question = attention_question(request, request.target, drafting)
-    yield from _attention(Holder.TARGET, question, resolution.candidates)
-    if drafting.kind not in (DrafterKind.NONE, DrafterKind.EAGER):
-        yield from _attention(Holder.DRAFTER, *draft_candidates(request, drafting, question, resolution.candidates))
+    yield from _attention(Holder.TARGET, resolution.question, resolution.candidates)
+    if resolution.drafting.kind not in (DrafterKind.NONE, DrafterKind.EAGER):
+        draft = resolution.draft_attention
+        yield from _attention(Holder.DRAFTER, draft.question, draft.candidates)
 
 
 def _attention(
@@ -98,7 +96,7 @@ def _of_builder(resolution: Resolution, attention: _Attention) -> Iterator[Memor
             heads=heads,
             head_size=needs.head_size,
             configured=_configured(resolution) or facts.WORKSPACE.value,
-            is_batch_invariant=_is_batch_invariant(resolution),
+            is_batch_invariant=turns_on(resolution.request.spec, facts.BATCH_INVARIANT_VARIABLE),
         )
     elif attention.backend in _SPLIT_SOFTMAX and ranks > 1 and attention.holder is Holder.TARGET:
         size = sparse_workspace_bytes(ranks=ranks, heads=heads, tokens=tokens, configured=_configured(resolution))
@@ -167,10 +165,5 @@ def _line(
 
 
 def _configured(resolution: Resolution) -> Bytes | None:
-    written = str(resolution.request.spec.engine.env.get(facts.WORKSPACE_VARIABLE, ""))
-    return Bytes(int(written)) if written.isdecimal() else None
-
-
-def _is_batch_invariant(resolution: Resolution) -> bool:
-    written = str(resolution.request.spec.engine.env.get(facts.BATCH_INVARIANT_VARIABLE, "0"))
-    return written.isdecimal() and int(written) != 0
+    written = variable_count(resolution.request.spec, facts.WORKSPACE_VARIABLE)
+    return None if written is None else Bytes(written)

@@ -18,7 +18,7 @@ from servespec.compiler.facts.unbudgeted import (
 from servespec.compiler.memory.forward_passes import merged_config
 from servespec.compiler.memory.indexer_logits import IndexerRow, indexer_row
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
-from servespec.compiler.resolve.request import max_model_len
+from servespec.compiler.resolve.request import max_model_len, variable_count
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.provenance import Basis
 from servespec.units import Bytes, Tokens, size_words
@@ -97,5 +97,5 @@ def widest_decode_tokens(resolution: Resolution) -> Tokens:
 
 
 def _profiled_bytes(resolution: Resolution) -> Bytes:
-    written = str(resolution.request.spec.engine.env.get(PROFILED_LOGITS_VARIABLE, ""))
-    return Bytes(int(written) << 20) if written.isdecimal() else PROFILED_LOGITS.value
+    written = variable_count(resolution.request.spec, PROFILED_LOGITS_VARIABLE)
+    return PROFILED_LOGITS.value if written is None else Bytes(written << 20)

@@ -47,21 +47,10 @@ def support_of(candidates: tuple[Candidate, ...], question: AttentionQuestion | 
 class DraftAttention:
     """The drafter's attention: what it can be captured in, and whether its metadata is refreshed in a graph."""
 
+    question: AttentionQuestion | None
+    candidates: tuple[Candidate, ...]
     support: Support
     updates_in_place: bool
-
-
-def draft_candidates(
-    request: ResolveRequest,
-    drafting: Drafting,
-    target: AttentionQuestion | None,
-    target_candidates: tuple[Candidate, ...],
-) -> tuple[AttentionQuestion | None, tuple[Candidate, ...]]:
-    """From the draft model's own config where it is known, else as the target's."""
-    if request.draft is None or request.draft is request.target:
-        return target, target_candidates
-    question = attention_question(request, request.draft, drafting)
-    return question, attention_candidates(question) if question is not None else ()
 
 
 def draft_attention(
@@ -70,9 +59,13 @@ def draft_attention(
     target: AttentionQuestion | None,
     target_candidates: tuple[Candidate, ...],
 ) -> DraftAttention:
-    question, candidates = draft_candidates(request, drafting, target, target_candidates)
+    """From the draft model's own config where it is known, else as the target's."""
+    question, candidates = target, target_candidates
+    if request.draft is not None and request.draft is not request.target:
+        question = attention_question(request, request.draft, drafting)
+        candidates = attention_candidates(question) if question is not None else ()
     in_place = question is None or all_update_in_place(candidates[:1], question)
-    return DraftAttention(support_of(candidates, question), in_place)
+    return DraftAttention(question, candidates, support_of(candidates, question), in_place)
 
 
 def verification_refusals(

@@ -39,6 +39,17 @@ def engine_field(spec: ServingSpec, section: str, name: str, default: Any) -> An
     return default if part is None else part.engine_fields.get(name, default)
 
 
+def turns_on(spec: ServingSpec, variable: str) -> bool:
+    """Whether the spec turns a variable of the engine on that is off by default."""
+    return str(spec.engine.env.get(variable, "0")) not in ("0", "False")
+
+
+def variable_count(spec: ServingSpec, variable: str) -> int | None:
+    """The number that the spec gives a variable of the engine, None where it gives none."""
+    written = str(spec.engine.env.get(variable, ""))
+    return int(written) if written.isdecimal() else None
+
+
 def all2all_backend(spec: ServingSpec) -> str:
     return str(engine_field(spec, "parallel", "all2all_backend", "allgather_reducescatter"))
 

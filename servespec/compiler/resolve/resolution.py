@@ -15,7 +15,9 @@ from servespec.compiler.graphs.managers import DrafterKind, GraphFrame
 from servespec.compiler.graphs.split import CaptureFields, SizeDefaults
 from servespec.compiler.graphs.stock import TokenListRequest
 from servespec.compiler.resolve.attention import Candidate
+from servespec.compiler.resolve.attention_needs import AttentionQuestion
 from servespec.compiler.resolve.backends import (
+    DraftAttention,
     draft_attention,
     drafter_of,
     support_of,
@@ -63,8 +65,9 @@ from servespec.schema.spec import ServingSpec
 class Resolution:
     """A resolved spec. ``frame`` is what the graphs depend on; ``values`` the values with their origins.
 
-    ``candidates`` are the attention backends that the engine may end with, the assumed one first; ``steps`` every
-    change of the graph mode on its way to the workers.  ``tier_choice`` is None where no curve chose the tiers.
+    ``question`` is what the target's attention was resolved for, None where its config does not tell; ``candidates``
+    are the attention backends that the engine may end with, the assumed one first; ``steps`` every change of the graph
+    mode on its way to the workers.  ``tier_choice`` is None where no curve chose the tiers.
     """
 
     request: ResolveRequest
@@ -76,7 +79,9 @@ class Resolution:
     drafting: Drafting
     tier_choice: TierChoice | None
     runner: ModelRunner
+    question: AttentionQuestion | None
     candidates: tuple[Candidate, ...]
+    draft_attention: DraftAttention
     asked_mode: CudaGraphMode | None
     config_mode: CudaGraphMode
     steps: tuple[Step, ...]
@@ -152,7 +157,9 @@ def resolve(request: ResolveRequest) -> Resolution:
         drafting=drafting,
         tier_choice=tier_choice,
         runner=runner.runner.value,
+        question=question,
         candidates=candidates,
+        draft_attention=draft,
         asked_mode=asked_mode(spec),
         config_mode=config_mode(asked),
         steps=mode.steps,
