@@ -4,6 +4,11 @@ import os
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes says what else the machine is doing.
+settings.register_profile("servespec", deadline=None)
+settings.load_profile("servespec")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

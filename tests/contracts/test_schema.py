@@ -60,7 +60,7 @@ def test_a_golden_spec_and_its_plan_are_valid(case: Any) -> None:
 
 
 @given(specs())
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_a_spec_that_we_take_is_valid_by_the_schema(spec: Json) -> None:
     assert faults(plain(spec)) == []
 

@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from servespec.compiler.facts.engine_fields import recorded_digests
@@ -128,7 +128,6 @@ def test_any_comment_and_any_indent(comment: str, indent: int) -> None:
     assert digest_of(commented, "Ladder") == digest_of(PLAIN, "Ladder")
 
 
-@settings(deadline=None)
 @given(st.data())
 def test_what_ast_writes_back_has_the_same_digest(data: st.DataObject) -> None:
     """On real modules: this repository's own."""

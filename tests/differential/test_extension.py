@@ -127,7 +127,7 @@ def without_steps(shape: Shape | None) -> Graph | None:
 
 
 @needs_engine
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(specs())
 def test_the_engine_captures_the_plan_and_dispatches_by_it(spec: Json) -> None:
     check_every_manager(plan_of(spec))

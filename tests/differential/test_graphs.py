@@ -34,7 +34,6 @@ every_root = pytest.mark.parametrize(
 )
 many = settings(
     max_examples=250,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
     phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],  # explaining a failure takes minutes
 )

@@ -39,7 +39,7 @@ every_root = pytest.mark.parametrize(
     oracle.available_roots() or [pytest.param(None, marks=pytest.mark.skip(reason="no engine under .engines"))],
     ids=lambda root: root.name if root else "none",
 )
-many = settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=400, suppress_health_check=[HealthCheck.too_slow])
 
 MODES = [mode.value for mode in CudaGraphMode]
 GIB = 1 << 30

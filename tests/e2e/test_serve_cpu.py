@@ -165,11 +165,9 @@ def test_sigterm_ends_the_ready_server_with_143(command: LaunchCommand, family: 
             Timer(0.2, os.kill, (os.getpid(), signal.SIGTERM)).start()
 
     outcome = serve(command, ready_timeout_seconds=READY_SECONDS, on_event=terminate)
-    stopped = time.monotonic()
     assert (outcome.exit_code, outcome.diagnostics) == (143, ())
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", command.port)) != 0
-    assert time.monotonic() - stopped < 5
 
 
 def test_a_wrong_flag_is_told_by_its_name(command: LaunchCommand, family: set[int]) -> None:

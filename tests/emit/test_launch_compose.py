@@ -61,7 +61,7 @@ def as_planned(service: Json, document: Json) -> None:
 
 
 @given(spec=hostile_specs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_reader_of_yaml_finds_the_launch_of_the_plan(spec: Json) -> None:
     document, text = compose_text(spec)
 
@@ -70,7 +70,7 @@ def test_a_reader_of_yaml_finds_the_launch_of_the_plan(spec: Json) -> None:
 
 @pytest.mark.skipif(COMPOSE is None, reason="needs Docker Compose (the dev extra has it)")
 @given(spec=hostile_specs())
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_docker_compose_finds_the_launch_of_the_plan(spec: Json, tmp_path: Path) -> None:
     document, text = compose_text(spec)
 

@@ -41,7 +41,7 @@ def run(script: str, folder: Path, shell: str = "sh", **variables: str) -> "subp
 
 @pytest.mark.parametrize("shell", SHELLS)
 @given(spec=hostile_specs())
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_engine_gets_the_argv_and_environment_of_the_plan(shell: str, spec: Json, tmp_path: Path) -> None:
     """As `servespec serve` makes them, but for what it adds for itself."""
     document, script = script_of(spec)
@@ -68,7 +68,7 @@ def without_the_shells(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 @given(spec=hostile_specs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_words_are_those_of_the_plan(spec: Json) -> None:
     document = launched(spec).to_json()
     text = launch_argv(document)
@@ -117,7 +117,6 @@ def test_what_it_says_of_itself() -> None:
     max_examples=15,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture],
-    deadline=None,
 )
 def test_shellcheck_finds_nothing(specs: list[Json], tmp_path: Path) -> None:
     paths = [tmp_path / f"{number}.sh" for number in range(len(specs))]

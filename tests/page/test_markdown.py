@@ -86,7 +86,7 @@ def test_findings_too_many_for_a_comment_are_named() -> None:
     assert text.endswith(": findings.\n")
 
 
-@settings(deadline=None, max_examples=300)
+@settings(max_examples=300)
 @given(hostile_text)
 def test_no_value_breaks_out(value: str) -> None:
     """The elements are those of a harmless value, and the texts are the value's characters."""
@@ -105,7 +105,7 @@ def test_no_value_breaks_out(value: str) -> None:
     ]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(hostile_text)
 def test_no_launch_leaves_its_fence(value: str) -> None:
     plan = hostile_plan(value + "\n```\n````` x")

@@ -162,7 +162,7 @@ def without_code(node: Node) -> list[str]:
     return [tag for tag in node.tags() if tag != "code"]
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(hostile_text)
 def test_no_value_breaks_out(value: str) -> None:
     """The elements are those of a harmless value, and the texts are the value's characters."""

@@ -171,7 +171,7 @@ def ranges_of(data: Mapping[str, Any]) -> tuple[tuple[int, int, int], ...]:
 
 
 @given(specs())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_a_spec_reads_back_from_its_own_command_line(data: dict[str, Any]) -> None:
     """With the engine's statistics, which every launch line asks for and which are then the spec's own."""
     read = read_command_line(lowered(data), TABLE, {})
@@ -183,7 +183,7 @@ def test_a_spec_reads_back_from_its_own_command_line(data: dict[str, Any]) -> No
 
 
 @given(specs())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_is_read_is_a_spec_and_reads_back_from_its_yaml(data: dict[str, Any]) -> None:
     source = command_line_source(read_command_line(lowered(data), TABLE, {}), "h200", 2)
 
@@ -215,7 +215,7 @@ STARTS = st.sampled_from(
 
 
 @given(STARTS, st.lists(WORDS, max_size=6), st.text(max_size=30))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_words_after_a_program_are_read_with_findings_alone(start: list[str], words: list[str], text: str) -> None:
     read = read_command_line([*start, *words], TABLE, {"c.yaml": text})
 
@@ -224,7 +224,7 @@ def test_any_words_after_a_program_are_read_with_findings_alone(start: list[str]
 
 
 @given(st.lists(WORDS, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_words_without_a_program_raise_spec_error(words: list[str]) -> None:
     with pytest.raises(SpecError) as raised:
         read_command_line(words, TABLE, {})
@@ -233,7 +233,7 @@ def test_words_without_a_program_raise_spec_error(words: list[str]) -> None:
 
 
 @given(st.lists(WORDS, max_size=6))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_no_word_of_a_secret_is_repeated(words: list[str]) -> None:
     secret = "tok3n-of-mine"  # noqa: S105 - a made-up one
     line = [f"HF_TOKEN={secret}", "vllm", "serve", "org/model", "--api-key", secret, f"--hf-token={secret}", *words]

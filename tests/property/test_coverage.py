@@ -19,7 +19,7 @@ from servespec.compiler.graphs.stock import TokenList, TokenListRequest, stock_s
 from servespec.compiler.graphs.tiers import Tier, tiers_up_to
 from servespec.units import Requests, Tokens, TokensPerRequest
 
-many = settings(max_examples=800, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=800, suppress_health_check=[HealthCheck.too_slow])
 
 
 class Subject(NamedTuple):

@@ -24,13 +24,13 @@ VALUES = st.recursive(
 
 
 @given(st.dictionaries(TEXTS, VALUES, min_size=1, max_size=5))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 def test_it_reads_back(data: dict[str, Any]) -> None:
     assert read_source(dump_yaml(data), "spec.yaml").data == data
 
 
 @given(st.dictionaries(st.sampled_from("abc"), VALUES, min_size=1), st.text("abc: #\n", max_size=20))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_a_comment_changes_no_data(data: dict[str, Any], comment: str) -> None:
     text = dump_yaml(data, {(key,): comment for key in data})
 

@@ -94,7 +94,7 @@ def changed(spec: Json, change: str) -> Json:
     return result
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(tight_specs())
 def test_every_proposed_change_fits(spec: Json) -> None:
     verdict = verdict_of(spec)

@@ -25,7 +25,7 @@ from tests.strategies import drafting, new_fields
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
-some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+some = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 WHOLE = "1TiB"
 
 
@@ -217,7 +217,7 @@ _WIDTHS = st.integers(0, 40_000)
     ),
     st.lists(st.tuples(st.integers(1, 4096), st.booleans()), min_size=1, max_size=3),
 )  # fmt: skip
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_layers_that_are_left_out_would_have_changed_nothing(
     forward: ForwardPass, runs: list[tuple[int, bool]]
 ) -> None:

@@ -26,7 +26,7 @@ from tests.strategies import legacy_fields, specs
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
-some = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+some = settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 
 
 @st.composite

@@ -17,7 +17,7 @@ from tests.strategies import JUNK, changed, paths_of, specs
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
-many = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=80, suppress_health_check=[HealthCheck.too_slow])
 
 CASES = Path(__file__).resolve().parents[1] / "golden" / "cases"
 TEXTS = tuple(path.read_bytes() for path in sorted(CASES.glob("*/spec.yaml")))

@@ -26,7 +26,7 @@ from tests.strategies import EXTENSION, specs
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
-some = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+some = settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 
 
 def plan_of(spec: Json) -> Plan:

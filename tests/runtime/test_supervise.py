@@ -177,40 +177,40 @@ def test_crash_takes_the_family_with_it(fake: Any) -> None:
 
 def test_timeout_names_the_last_phase_and_the_last_error(fake: Any) -> None:
     command = fake.command("--hang-at", "capturing", "--say", "ERROR 01-01 00:00:00 [x.py:1] ValueError: stuck")
-    outcome, _ = run(command, ready_timeout_seconds=0.6)
+    outcome, _ = run(command, ready_timeout_seconds=2.0)
     assert (outcome.exit_code, codes(outcome), fake.alive()) == (5, ["L008"], [])
     message = outcome.diagnostics[0].message
-    assert "`0.6` seconds; it had come to `capturing graphs`, GET /health is refused, and its log last grew" in message
+    assert "`2` seconds; it had come to `capturing graphs`, GET /health is refused, and its log last grew" in message
     assert "seconds ago: ValueError: stuck (log: " in message
     (last,) = outcome.diagnostics[0].related
     assert last.message == "the log's last line: ERROR 01-01 00:00:00 [x.py:1] ValueError: stuck"
 
 
 def test_a_silence_is_told_once_and_stops_nothing(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise, "_STALL_SECONDS", 0.4)
-    outcome, events = run(fake.command("--hang-at", "capturing"), ready_timeout_seconds=2.0)
+    monkeypatch.setattr(supervise, "_STALL_SECONDS", 1.0)
+    outcome, events = run(fake.command("--hang-at", "capturing"), ready_timeout_seconds=3.0)
     (stalled,) = [e for e in events if isinstance(e, Stalled)]
     assert (stalled.phase, stalled.last_line) == (Phase.CAPTURING, "Capturing CUDA graphs (FULL):  50%")
-    assert 0.4 <= stalled.quiet_seconds < 1.5
+    assert stalled.quiet_seconds >= 1.0
     assert codes(outcome) == ["L008"]
 
 
 def test_a_log_that_grows_is_no_silence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise, "_STALL_SECONDS", 1.0)
+    monkeypatch.setattr(supervise, "_STALL_SECONDS", 2.0)
     _, events = run(fake.command("--stage-seconds", "0.4"), task=nothing)
     assert not any(isinstance(e, Stalled) for e in events)
 
 
 @pytest.mark.parametrize(("status", "said"), [(503, "answers with a server error"), (429, "answers, but not with 200")])
 def test_health_that_never_comes_is_a_timeout(fake: Any, status: int, said: str) -> None:
-    outcome, _ = run(fake.command("--health", str(status)), ready_timeout_seconds=0.6)
+    outcome, _ = run(fake.command("--health", str(status)), ready_timeout_seconds=2.0)
     assert (outcome.exit_code, codes(outcome)) == (5, ["L008"])
     assert f"GET /health {said}" in outcome.diagnostics[0].message
 
 
 def test_a_port_that_is_bound_and_never_answers_is_a_timeout(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "_PROBE_SECONDS", 0.2)
-    outcome, _ = run(fake.command("--deaf"), ready_timeout_seconds=1.0)
+    outcome, _ = run(fake.command("--deaf"), ready_timeout_seconds=2.0)
     assert (outcome.exit_code, codes(outcome), fake.alive()) == (5, ["L008"], [])
     assert "GET /health gets no answer in time" in outcome.diagnostics[0].message
 
@@ -266,9 +266,9 @@ def test_secrets_of_the_command_are_in_no_message(fake: Any) -> None:
 
 
 def test_nor_are_they_in_what_is_told_of_a_silence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervise, "_STALL_SECONDS", 0.3)
+    monkeypatch.setattr(supervise, "_STALL_SECONDS", 1.0)
     command = fake.command("--hang-at", "loading", "--say", "token hidden-token", env={"HF_TOKEN": "hidden-token"})
-    outcome, events = run(command, ready_timeout_seconds=1.0)
+    outcome, events = run(command, ready_timeout_seconds=3.0)
     assert [e.last_line for e in events if isinstance(e, Stalled)] == ["token ***"]
     assert [one.message for one in outcome.diagnostics[0].related] == ["the log's last line: token ***"]
 

@@ -272,7 +272,7 @@ def text_of(command: ServerCommand) -> str:
         return ""
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.lists(pieces, max_size=12).map("".join), st.sampled_from(["a.sh", "a.md", "a.yaml"]))
 def test_any_text_is_read_or_refused(text: str, name: str) -> None:
     """With findings, never with another exception; what is written is a file that can be read."""

@@ -97,7 +97,7 @@ def test_the_cache_is_pinned_to_what_is_left(tmp_path: Path) -> None:
     assert plan.resolution.values["memory.kv_cache_memory_bytes"].origin is Origin.DERIVED
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(share=st.floats(0.45, 0.95), held=st.integers(18 * GIB, 40 * GIB), peak=st.integers(0, 4 * GIB))
 def test_a_budget_is_neither_exceeded_nor_wasted(
     share: float, held: int, peak: int, tmp_path_factory: pytest.TempPathFactory

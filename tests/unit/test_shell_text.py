@@ -75,7 +75,7 @@ separators = st.sampled_from(["\n", "; ", " && ", " # told\n", " 2>&1\n", " > /d
 
 
 @pytest.mark.skipif(BASH is None, reason="no bash")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.lists(st.tuples(arguments, separators), min_size=1, max_size=4), st.text("xy ", max_size=4))
 def test_a_real_shell_takes_scripts_apart_alike(lines: list[tuple[list[str], str]], value: str) -> None:
     """Without patterns and home folders, in whose place a shell puts names of files."""
