@@ -10,13 +10,19 @@ from typing import Any
 
 from servespec.compiler.engine_homes import VARIABLE_HOMES, flag_home, section_fields
 from servespec.compiler.environment import SECRET_VARIABLES
+from servespec.compiler.facts.attention_workspaces import WORKSPACE_VARIABLE
 from servespec.compiler.facts.engine_fields import EngineField, EngineFlag, EngineTable, Setting
+from servespec.compiler.facts.unbudgeted import PROFILED_LOGITS_VARIABLE
+from servespec.compiler.memory.split import PARTITION_VARIABLE
 from servespec.diagnostics import Diagnostic
 from servespec.schema import spec_rules as rules
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import dotted, sections, shown, unknown_key
 from servespec.schema.source import SpecPath, SpecSource
 from servespec.schema.spec import OpenSection, ServingSpec
+
+_COUNTED_VARIABLES = frozenset({PARTITION_VARIABLE, PROFILED_LOGITS_VARIABLE, WORKSPACE_VARIABLE})
+"""Variables whose whole effect is on memory, and counted there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +53,8 @@ def unclassified(check: SettingsCheck) -> tuple[str, ...]:
     flags = ((key, check.table.flag(key)) for key in check.spec.engine.args)
     variables = ((key, check.table.variable(key)) for key in check.spec.engine.env)
     found = [key for key, flag in flags if flag and flag.plan_relevant is not False and flag_home(flag) is None]
-    found += [key for key, var in variables if var and var.plan_relevant is not False and key not in VARIABLE_HOMES]
+    known = {*VARIABLE_HOMES, *_COUNTED_VARIABLES}
+    found += [key for key, var in variables if var and var.plan_relevant is not False and key not in known]
     return tuple(found)
 
 

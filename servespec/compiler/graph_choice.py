@@ -16,8 +16,9 @@ from servespec.compiler.graphs.split import CaptureFields, split_shapes
 from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.memory.caching_allocator import Allocator, CachingAllocator, PerfectAllocator
 from servespec.compiler.memory.graph_pools import graph_lines
-from servespec.compiler.memory.ledger import Ledger
+from servespec.compiler.memory.ledger import Ledger, with_most_graphs
 from servespec.compiler.memory.line import Part
+from servespec.compiler.memory.stage import stages_of
 from servespec.compiler.memory.within_bound import Cost, GraphChoice, best_within
 from servespec.compiler.remedies import graph_remedies
 from servespec.compiler.resolve.model_runner import ModelRunner
@@ -50,20 +51,24 @@ def graph_choice(resolution: Resolution, fields: CaptureFields, stock_list: Toke
 
 
 def graph_bytes(resolution: Resolution, stock_list: TokenList, allocator: Callable[[], Allocator]) -> Bytes:
-    """What the graphs of the fields take, by the middle of each line's error bar."""
+    """What the graphs of the fields take, by the middle of each line's error bar, on the stage where that is most."""
     asked = split_shapes(resolution.frame, resolution.fields, resolution.defaults, stock_list)
     lowering, token_list = choose_lowering(resolution, asked, stock_list)
     shapes = captured(resolution, lowering, asked, token_list)
-    lines = graph_lines(resolution, shapes, lowering, graph_remedies(resolution, asked, lowering), allocator)
-    return Bytes(sum(line.size for line in lines))
+    remedies = graph_remedies(resolution, asked, lowering)
+    by_stage = (
+        graph_lines(resolution, shapes, lowering, remedies, allocator, stage)
+        for stage in stages_of(resolution.request.spec)
+    )
+    return Bytes(max(sum(line.size for line in lines) for lines in by_stage))
 
 
 def alternative_choice(
-    resolution: Resolution, stock_list: TokenList, choice: GraphChoice | None, ledger: Ledger | None
+    resolution: Resolution, stock_list: TokenList, choice: GraphChoice | None, stages: tuple[Ledger, ...]
 ) -> GraphChoice | None:
     """What the bound would make of a spec without any sizes, where with those that are written it is exceeded."""
     bound = resolution.request.spec.memory.max_cudagraph_memory
-    is_within = ledger is None or bound is None or ledger.of(Part.GRAPHS).size <= bound
+    is_within = not stages or bound is None or with_most_graphs(stages).of(Part.GRAPHS).size <= bound
     if is_within or (choice is not None and choice.fits):
         return None
     found = graph_choice(resolution, _without_sizes(resolution.fields), stock_list)

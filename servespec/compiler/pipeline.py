@@ -33,9 +33,10 @@ from servespec.compiler.measured_curve import curve_findings
 from servespec.compiler.measured_memory import by_measurement, kv_cache_memory_bytes, measured_findings
 from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.graph_pools import engine_estimate, graph_lines
-from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of
+from servespec.compiler.memory.ledger import Fit, Ledger, deciding, ledger_of
 from servespec.compiler.memory.line import MemoryLine
 from servespec.compiler.memory.measurement import Measurement
+from servespec.compiler.memory.stage import Stage, stages_of
 from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.plan import GraphPlan, Inputs, Plan, StockPlan
 from servespec.compiler.remedies import graph_remedies, handed_remedies, remedies_with_effect
@@ -103,7 +104,7 @@ def _about_the_spec(findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Captured:
-    """What a resolution captures, with the fields that a bound on graph memory chose, and its ledger."""
+    """What a resolution captures, with the fields that a bound on graph memory chose, and its ledgers."""
 
     resolution: Resolution
     choice: GraphChoice | None
@@ -112,7 +113,11 @@ class _Captured:
     lowering: Lowering
     token_list: tuple[Tokens, ...] | None
     shapes: tuple[Shape, ...]
-    ledger: Ledger | None
+    stages: tuple[Ledger, ...]
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return deciding(self.stages) if self.stages else None
 
 
 def _captured_of(resolved: Resolution, measurement: Measurement | None = None) -> _Captured:
@@ -122,10 +127,11 @@ def _captured_of(resolved: Resolution, measurement: Measurement | None = None) -
     asked = split_shapes(resolution.frame, resolution.fields, resolution.defaults, stock_list)
     lowering, token_list = choose_lowering(resolution, asked, stock_list)
     shapes = captured(resolution, lowering, asked, token_list)
-    ledger = ledger_of(resolution, *_graph_memory(resolution, asked, shapes, lowering))
-    if ledger is not None and measurement is not None:
+    stages = _ledgers(resolution, asked, shapes, lowering)
+    if stages and measurement is not None:
         remedies = remedies_with_effect(resolution, asked)
-        resolution, ledger = by_measurement(resolution, ledger, measurement, shapes, remedies)
+        resolution, measured = by_measurement(resolution, deciding(stages), measurement, shapes, remedies)
+        stages = (measured,)
     return _Captured(
         resolution=resolution,
         choice=choice,
@@ -134,7 +140,7 @@ def _captured_of(resolved: Resolution, measurement: Measurement | None = None) -
         lowering=lowering,
         token_list=token_list,
         shapes=shapes,
-        ledger=ledger,
+        stages=stages,
     )
 
 
@@ -142,7 +148,7 @@ def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnos
     frame = resolved.frame
     limits = capture_findings(request.spec, request.source, frame.max_num_seqs, frame.max_num_batched_tokens)
     made = _captured_of(resolved, request.measurement)
-    resolution, asked, lowering, ledger = made.resolution, made.asked, made.lowering, made.ledger
+    resolution, asked, lowering = made.resolution, made.asked, made.lowering
     graphs = _graph_plan(frame, made.shapes, lowering)
     findable = Findable(
         resolution=resolution,
@@ -153,10 +159,10 @@ def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnos
         stock_list=made.stock_list,
         token_list=_resolved_list(resolution, made.token_list),
         engines_list=_engines_list(resolution).sizes,
-        ledger=ledger,
+        stages=made.stages,
         choice=made.choice,
-        alternative=alternative_choice(resolved, made.stock_list, made.choice, ledger),
-        fitting_changes=_fitting_changes(request, resolved, ledger),
+        alternative=alternative_choice(resolved, made.stock_list, made.choice, made.stages),
+        fitting_changes=_fitting_changes(request, resolved, made.stages),
     )
     lowered = lower(_launch(resolution, asked, lowering), lowering, made.token_list)
     return Plan(
@@ -164,8 +170,8 @@ def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnos
         resolution=resolution,
         graphs=graphs,
         stock=_stock_plan(resolution) if request.with_stock else None,
-        ledger=ledger,
-        measurement=request.measurement if ledger is not None else None,
+        stages=made.stages,
+        measurement=request.measurement if made.stages else None,
         step_times=request.step_times,
         lowered=lowered,
         diagnostics=in_file_order(
@@ -197,7 +203,7 @@ def _stock_plan(resolution: Resolution) -> StockPlan:
     shapes = engine_shapes(frame, stock_list_of(bare))
     return StockPlan(
         graphs=_graph_plan(frame, shapes, Lowering.NONE),
-        ledger=ledger_of(bare, *_graph_memory(bare, shapes, shapes, Lowering.NONE)),
+        stages=_ledgers(bare, shapes, shapes, Lowering.NONE),
     )
 
 
@@ -233,20 +239,31 @@ def _capture_seconds(shapes: tuple[Shape, ...]) -> float:
 # Memory
 
 
-def _fitting_changes(request: CompileRequest, resolved: Resolution, ledger: Ledger | None) -> tuple[str, ...]:
-    if ledger is None or ledger.fits in (Fit.YES, Fit.UNKNOWN):
+def _ledgers(
+    resolution: Resolution, asked: tuple[Shape, ...], shapes: tuple[Shape, ...], lowering: Lowering
+) -> tuple[Ledger, ...]:
+    """Of each pipeline stage; none on a CPU."""
+    found = (
+        ledger_of(resolution, *_graph_memory(resolution, asked, shapes, lowering, stage), stage)
+        for stage in stages_of(resolution.request.spec)
+    )
+    return tuple(ledger for ledger in found if ledger is not None)
+
+
+def _fitting_changes(request: CompileRequest, resolved: Resolution, stages: tuple[Ledger, ...]) -> tuple[str, ...]:
+    if not stages or deciding(stages).fits in (Fit.YES, Fit.UNKNOWN):
         return ()
-    return fitting_changes(resolved, ledger, lambda spec: _captured_of(resolve(replace(request, spec=spec))).ledger)
+    return fitting_changes(resolved, stages, lambda spec: _captured_of(resolve(replace(request, spec=spec))).ledger)
 
 
 def _graph_memory(
-    resolution: Resolution, asked: tuple[Shape, ...], shapes: tuple[Shape, ...], lowering: Lowering
+    resolution: Resolution, asked: tuple[Shape, ...], shapes: tuple[Shape, ...], lowering: Lowering, stage: Stage
 ) -> tuple[tuple[MemoryLine, ...], MemoryLine | None]:
     """What the graphs take, and the engine's own estimate of them; nothing on V1, which pools otherwise."""
     if resolution.runner is ModelRunner.V1:
         return (), None
-    lines = graph_lines(resolution, shapes, lowering, graph_remedies(resolution, asked, lowering))
-    return lines, engine_estimate(resolution, shapes, lines, lowering)
+    lines = graph_lines(resolution, shapes, lowering, graph_remedies(resolution, asked, lowering), stage=stage)
+    return lines, engine_estimate(resolution, shapes, lines, lowering, stage)
 
 
 # Lowering

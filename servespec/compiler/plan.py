@@ -17,8 +17,8 @@ from servespec.compiler.graphs.managers import GraphFrame
 from servespec.compiler.graphs.shape import Routine, Row, Runner, Shape, rows_of, union_tokens
 from servespec.compiler.json_shapes import COUNT, MAYBE_COUNT, TEXT, closed_object
 from servespec.compiler.lower import Lowered, Lowering
-from servespec.compiler.memory.document import MEMORY_SCHEMA, ledger_json, measurement_json
-from servespec.compiler.memory.ledger import Ledger
+from servespec.compiler.memory.document import MEMORY_SCHEMA, measurement_json, memory_json
+from servespec.compiler.memory.ledger import Ledger, deciding
 from servespec.compiler.memory.measurement import Measurement
 from servespec.compiler.plan_rules import R115
 from servespec.compiler.resolve.resolution import Resolution
@@ -45,10 +45,14 @@ class GraphPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StockPlan:
-    """What the unmodified engine would do with the same spec; ``ledger`` is None on a CPU."""
+    """What the unmodified engine would do with the same spec; ``stages`` as in `Plan`."""
 
     graphs: GraphPlan
-    ledger: Ledger | None
+    stages: tuple[Ledger, ...]
+
+    @property
+    def ledger(self) -> Ledger | None:
+        return deciding(self.stages) if self.stages else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,20 +74,26 @@ class Plan:
     """All that is decided before launch.
 
     ``graphs`` is what will be captured under the lowering; ``stock`` what the unmodified engine would do with the
-    same spec without our fields, None where it was not asked for; ``ledger`` is None on a CPU, and ``measurement`` the
-    one whose figures it holds, None where all are by formula.  ``step_times`` say where graphs pay, if some were named.
+    same spec without our fields, None where it was not asked for.  ``stages`` are the ledgers of the pipeline stages,
+    none on a CPU; ``measurement`` is the one whose figures the only one holds, None where all are by formula.
+    ``step_times`` say where graphs pay, if some were named.
     """
 
     servespec_version: str
     resolution: Resolution
     graphs: GraphPlan
     stock: StockPlan | None
-    ledger: Ledger | None
+    stages: tuple[Ledger, ...]
     measurement: Measurement | None
     step_times: StepTimes | None
     lowered: Lowered
     diagnostics: tuple[Diagnostic, ...]
     inputs: Inputs
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Of the stage that decides whether the engine starts, and how many tokens of KV it has."""
+        return deciding(self.stages) if self.stages else None
 
     @property
     def ok(self) -> bool:
@@ -110,7 +120,7 @@ class Plan:
             "device": _device_json(resolution),
             "resolved": {path: _resolved_json(value) for path, value in sorted(resolution.values.items())},
             **_graphs_json(self.graphs, frame, resolution),
-            "memory": _memory_json(self.ledger, self.measurement),
+            "memory": _memory_json(self.stages, self.measurement),
             "diagnostics": [d.to_json() for d in self.diagnostics],
             "inputs": {
                 "spec_sha256": self.inputs.spec_sha256,
@@ -131,7 +141,7 @@ class Plan:
         if self.stock is not None:
             document["stock"] = {
                 **_graphs_json(self.stock.graphs, frame, resolution),
-                "memory": _memory_json(self.stock.ledger),
+                "memory": _memory_json(self.stock.stages),
             }
         return document
 
@@ -152,10 +162,10 @@ def _graphs_json(graphs: GraphPlan, frame: GraphFrame, resolution: Resolution) -
     }
 
 
-def _memory_json(ledger: Ledger | None, measurement: Measurement | None = None) -> dict[str, Any] | None:
-    if ledger is None:
+def _memory_json(stages: tuple[Ledger, ...], measurement: Measurement | None = None) -> dict[str, Any] | None:
+    if not stages:
         return None
-    return ledger_json(ledger) | ({} if measurement is None else {"measured_by": measurement_json(measurement)})
+    return memory_json(stages) | ({} if measurement is None else {"measured_by": measurement_json(measurement)})
 
 
 def row_json(row: Row, frame: GraphFrame) -> dict[str, Any]:

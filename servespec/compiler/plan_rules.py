@@ -105,6 +105,12 @@ R120 = Rule(
     "vllm/models/kimi_k3/nvidia/specialized_decode/runtime/__init__.py: unsupported",
 )  # fmt: skip
 
+R121 = Rule(
+    "R121", "layer-partition", Severity.ERROR, "the layers cannot be shared out to the pipeline stages like that",
+    "`VLLM_PP_LAYER_PARTITION` names the layers of every stage: as many numbers as `parallel.pipeline_parallel_size`, "
+    "which add up to the layers of the model.",
+    "vllm/distributed/utils.py: get_pp_indices",
+)  # fmt: skip
 P101 = Rule(
     "P101", "decode-eager", Severity.WARNING, "some decode batches replay no graph",
     "Batches above the reach of the decode graphs run eagerly, several times slower where the host is the bottleneck. "

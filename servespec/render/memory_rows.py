@@ -94,6 +94,29 @@ def held(memory: Json) -> str:
     return f"{totals['kv_cache_tokens']:,} tokens of KV cache, {requests} at a time"
 
 
+STAGE_HEADERS = ("stage", "layers", "weights", "CUDA graphs", KV_CACHE, "tokens of KV", "")
+
+
+def stage_rows(memory: Json) -> Iterator[tuple[str, ...]]:
+    """Under `STAGE_HEADERS`, one for each pipeline stage, in GiB; none without a pipeline."""
+    for stage in memory.get("stages", ()):
+        totals = stage["totals"]
+        sizes = [totals[key] for key in ("weights_bytes", "cudagraph_bytes", "kv_cache_bytes")]
+        tokens = totals["kv_cache_tokens"]
+        yield (
+            str(stage["stage"]),
+            "not known" if stage["first_layer"] is None else f"{stage['first_layer']} to {stage['last_layer']}",
+            *("not known" if size is None else gib(size) for size in sizes),
+            "not known" if tokens is None else f"{tokens:,}",
+            f"decides, {short_verdict(stage)}" if stage["decides"] else short_verdict(stage),
+        )
+
+
+def by_stage(memory: Json) -> dict[str, Json]:
+    """The ledgers of a pipeline by name, {} without one."""
+    return {f"stage {stage['stage']}": stage for stage in memory.get("stages", ())}
+
+
 def measured_by(memory: Json) -> str:
     """Whose figures stand in place of formulas, '' where all are by formula."""
     by = memory.get("measured_by")

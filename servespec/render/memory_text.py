@@ -7,6 +7,7 @@ from typing import Any
 
 from servespec.render.alignment import aligned
 from servespec.render.memory_rows import (
+    STAGE_HEADERS,
     bar,
     gib,
     held,
@@ -16,6 +17,7 @@ from servespec.render.memory_rows import (
     reasons,
     short_verdict,
     spending,
+    stage_rows,
 )
 
 Json = Mapping[str, Any]
@@ -31,8 +33,20 @@ def memory_text(memory: Json | None, *, details: bool = False) -> str:
     if details:
         rows += [_line(line) for line in memory["lines"]]
     said = [f"  {text}" for text in (held(memory), measured_by(memory)) if text]
-    heading = f"memory of one device, GiB: {spending(memory)}"
-    return "\n".join([heading, aligned(rows), *said, *_reasons(memory), f"  {memory_verdict(memory)}"])
+    heading = f"memory of one device{_of_stage(memory)}, GiB: {spending(memory)}"
+    table = [heading, aligned(rows), *said, *_reasons(memory), f"  {memory_verdict(memory)}"]
+    return "\n".join([*table, *_stages(memory)])
+
+
+def _of_stage(memory: Json) -> str:
+    return "".join(f" of stage {stage['stage']}" for stage in memory.get("stages", ()) if stage["decides"])
+
+
+def _stages(memory: Json) -> Iterator[str]:
+    stages = list(stage_rows(memory))
+    if stages:
+        yield "memory of the pipeline stages, GiB"
+        yield aligned([STAGE_HEADERS, *stages])
 
 
 def against_stock_text(memory: Json | None, stock: Json | None) -> str:

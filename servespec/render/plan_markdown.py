@@ -24,6 +24,7 @@ from servespec.render.plan_tables import (
     predicted_table,
     resolved_table,
     sizes_table,
+    stages_table,
     steps_table,
 )
 from servespec.render.tier_rows import predicted_by
@@ -139,6 +140,7 @@ def _memory(plan: Json) -> str:
         f"GiB: {spending(memory)}; {memory_verdict(memory)}.",
         _table(memory_table(memory, stock)),
         "\n".join(f"- {text}" for text in said),
+        _table(stages_table(memory)) if "stages" in memory else "",
         "" if stock is None else _table(beside_stock_table(memory, stock)),
     )
 

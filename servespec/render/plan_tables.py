@@ -9,7 +9,7 @@ from typing import Any
 from servespec.render import gain_rows
 from servespec.render.alignment import or_nothing
 from servespec.render.launch_script import words_by_flag
-from servespec.render.memory_rows import MemoryRow, bar, gib, memory_rows
+from servespec.render.memory_rows import STAGE_HEADERS, MemoryRow, bar, gib, memory_rows, stage_rows
 from servespec.render.memory_text import beside_stock
 from servespec.render.plan_summary import Steps, graph_count, steps_of
 from servespec.render.tier_rows import headers_of, rows_of
@@ -90,6 +90,13 @@ def _memory_cells(name: str, row: MemoryRow | None, stock: MemoryRow | None) -> 
 def beside_stock_table(memory: Json, stock: Json) -> Table:
     rows = list(beside_stock(memory, stock))
     return Table("Beside the stock engine", ("figure", "plan", "stock"), rows, frozenset({1, 2}))
+
+
+def stages_table(memory: Json) -> Table:
+    """Without rows where there is no pipeline."""
+    headers = tuple(name or "verdict" for name in STAGE_HEADERS)
+    rows = list(stage_rows(memory))
+    return Table("Memory of the pipeline stages, GiB", headers, rows, frozenset({0, 2, 3, 4, 5}))
 
 
 def memory_lines_table(memory: Json) -> Table:

@@ -28,9 +28,9 @@ FLAGS = (
     *("--disable-component-update", "--disable-sync"),
 )
 WIDTHS_PIXELS = (390, 768, 1280)
-NAMES = ("tiers-h200", "dspark-deepseek-v4-gb200", "cpu", "tiers-by-curve", "where-graphs-pay")
+NAMES = ("tiers-h200", "dspark-deepseek-v4-gb200", "cpu", "tiers-by-curve", "where-graphs-pay", "pipeline-stages")
 """Six rows of graphs with tiers; 1,024 requests on four GPUs whose memory is not known; no graphs and no ledger; tables
-of what a curve predicts and of where graphs pay."""
+of what a curve predicts and of where graphs pay; a bar for each of two pipeline stages beside stock's."""
 HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">|`*_"
 
 

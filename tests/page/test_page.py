@@ -137,6 +137,23 @@ def test_each_chart_has_a_table_in_its_section() -> None:
     assert all(section.all("table") for section in with_charts)
 
 
+def test_pipeline_stages_are_the_plans() -> None:
+    """A bar for each stage of the plan and of the stock engine, and a table of the plan's."""
+    memory = golden_plan("pipeline-stages")["memory"]
+    page = read(page_of("pipeline-stages"))
+    (section,) = (one for one in page.all("section") if one.attributes["id"] == "memory")
+    drawn = [one.attributes["aria-label"] or "" for one in section.all("div") if one.attributes.get("role") == "img"]
+    tables = {table.all("caption")[0].text: table for table in section.all("table")}
+
+    for bar in ("This plan stage 0", "This plan stage 1", "Stock engine stage 0", "Stock engine stage 1"):
+        assert drawn
+        assert all(bar in words for words in drawn)
+    assert [(row[0], row[1], row[5]) for row in cells(tables["Memory of the pipeline stages, GiB"])] == [
+        ("0", "0 to 24", f"{memory['stages'][0]['totals']['kv_cache_tokens']:,}"),
+        ("1", "25 to 47", f"{memory['stages'][1]['totals']['kv_cache_tokens']:,}"),
+    ]
+
+
 def test_tiers_are_the_specs() -> None:
     """K = 7 up to 16 requests, 3 up to 256, 1 up to 512, as the spec of the case says."""
     plan = golden_plan("tiers-h200")

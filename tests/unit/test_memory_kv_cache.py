@@ -23,7 +23,7 @@ DEEPSEEK: dict[str, Any] = {
 
 
 def cache(folder: Path, target: dict[str, Any], draft: dict[str, Any] | None = None, **sections: Any) -> KvCache:
-    found = kv_cache_plan(planned_model(folder, target, draft, k=3, **sections).resolution, 0)
+    found = kv_cache_plan(planned_model(folder, target, draft, k=3, **sections).resolution)
     assert isinstance(found, KvCache), found
     return found
 
@@ -193,4 +193,4 @@ def test_context_ranks_share_a_requests_tokens() -> None:
 def test_other_layouts_are_not_guessed(tmp_path: Path) -> None:
     shared = QWEN3_8B | {"num_kv_shared_layers": 10}
 
-    assert "`num_kv_shared_layers`" in str(kv_cache_plan(planned_model(tmp_path, shared).resolution, 0))
+    assert "`num_kv_shared_layers`" in str(kv_cache_plan(planned_model(tmp_path, shared).resolution))

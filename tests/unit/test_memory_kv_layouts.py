@@ -28,7 +28,7 @@ COMPRESSED: dict[str, Any] = {
 def found(folder: Path, target: dict[str, Any], **sections: Any) -> KvCache | str:
     if "model" in sections:
         sections["model"] = {"id": str(folder / "target"), **sections["model"]}
-    return kv_cache_plan(planned_model(folder, target, None, **sections).resolution, 0)
+    return kv_cache_plan(planned_model(folder, target, None, **sections).resolution)
 
 
 def cache(folder: Path, target: dict[str, Any], **sections: Any) -> KvCache:

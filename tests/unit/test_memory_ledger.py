@@ -2,14 +2,16 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from math import ceil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from servespec.compiler.graphs.shape import Runner
 from servespec.compiler.memory.document import ledger_json
 from servespec.compiler.memory.fitting_changes import fitting_changes
-from servespec.compiler.memory.ledger import Fit, Ledger, ledger_of
+from servespec.compiler.memory.ledger import Fit, Ledger, deciding, ledger_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import SpecError
@@ -17,7 +19,7 @@ from servespec.provenance import Basis
 from servespec.schema.spec import ServingSpec
 from servespec.units import Bytes
 from tests.memory_cases import QWEN3_8B, QWEN3_30B, eagle3_of, planned_model
-from tests.plans import compiled, spec_of
+from tests.plans import compiled, model_folder, spec_of
 
 GIB = 1 << 30
 NO_ESTIMATE = {"gpu_memory_utilization": 0.85, "estimate_cudagraph_memory": False}
@@ -220,7 +222,7 @@ def test_the_changes_fit_and_a_little_less_does_not() -> None:
     graphs = (line(Part.GRAPHS, 0.1),)
     ledger = made(marginal, graphs)
     assert ledger.fits is Fit.MARGINAL
-    found = fitting_changes(marginal.resolution, ledger, with_graphs(marginal, graphs))
+    found = fitting_changes(marginal.resolution, [ledger], with_graphs(marginal, graphs))
     changes = dict(change.strip("`").split(": ") for change in found[:2])
     length = int(changes["model.max_model_len"])
     share = float(changes["memory.gpu_memory_utilization"])
@@ -234,11 +236,98 @@ def test_the_changes_fit_and_a_little_less_does_not() -> None:
     assert [fits(34000, share), fits(34000, round(share - 0.01, 2))] == [Fit.YES, Fit.MARGINAL]
 
 
-def test_the_widest_stage_is_counted() -> None:
-    staged = llama(parallel={"pipeline_parallel_size": 4}, hardware={"gpu": "h200", "count": 4})
-    whole = made(llama()).of(Part.WEIGHTS).size
+def staged(count: int, **sections: Any) -> Plan:
+    """Llama 3.1 8B with an EAGLE3 head on so many pipeline stages."""
+    parallel = {"pipeline_parallel_size": count, **sections.pop("parallel", {})}
+    hardware = {"gpu": "h200", "count": count * parallel.get("tensor_parallel_size", 1)}
+    speculative = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 3}
+    return llama(parallel=parallel, hardware=hardware, speculative=speculative, **sections)
 
-    assert whole / 4 < made(staged).of(Part.WEIGHTS).size < whole / 3
+
+def owners(ledger: Ledger) -> set[str]:
+    return {line.owner for line in ledger.lines}
+
+
+def test_stages_share_the_weights() -> None:
+    """Each stage has tables of its own, so that together they hold a little more."""
+    whole, stages = staged(1).stages[0].of(Part.WEIGHTS).size, staged(4).stages
+    held = [stage.of(Part.WEIGHTS).size for stage in stages]
+
+    assert [stage.layers for stage in stages] == [range(8), range(8, 16), range(16, 24), range(24, 32)]
+    assert held[1] == held[2] < held[0] < held[3]
+    assert 0 <= sum(held) - whole < 0.01 * whole
+
+
+def test_only_the_last_stage_samples_and_drafts() -> None:
+    first, last = staged(2).stages
+
+    assert {line.holder for line in first.lines} == {Holder.TARGET, Holder.ENGINE}
+    assert {line.holder for line in last.lines} == set(Holder)
+    assert "hidden states kept for the drafter" in owners(last) - owners(first)
+    assert first.of(Part.ACTIVATIONS).size < last.of(Part.ACTIVATIONS).size
+
+
+def test_later_stages_keep_what_the_one_before_sends() -> None:
+    """Hidden state and residual of every token of the widest step, and the auxiliary states of the layers before."""
+    plan = staged(2)
+    first, last = plan.stages
+    received = "hidden states of the stage before"
+    (line,) = (line for line in last.lines if line.owner == received)
+    tensors = 2 + sum(place < 16 for place in (2, 16, 29))
+
+    assert received not in owners(first)
+    assert line.size == plan.resolution.frame.max_num_batched_tokens * tensors * 4096 * 2
+
+
+def test_graphs_of_a_stage_leave_what_it_hands_on() -> None:
+    plan = staged(2)
+    widest = max(shape.tokens for shape in plan.graphs.shapes if shape.runner is Runner.TARGET)
+    sizes = [
+        next(line.size for line in stage.lines if line.owner == "target: capture outputs") for stage in plan.stages
+    ]
+
+    # The first hands on two tensors and one auxiliary state, the last one tensor and all three.
+    assert sizes == [widest * 3 * 4096 * 2, widest * 4 * 4096 * 2]
+
+
+def test_the_stage_with_room_for_the_fewest_blocks_decides() -> None:
+    even, shifted = staged(2), staged(2, engine={"env": {"VLLM_PP_LAYER_PARTITION": "20,12"}})
+
+    for plan, decides in ((even, 1), (shifted, 0)):
+        ledger = plan.ledger
+        assert ledger is not None
+        assert ledger.stage.index == decides
+        assert ledger.blocks == min(stage.blocks for stage in plan.stages)
+        assert plan.complete
+    assert [len(stage.layers or ()) for stage in shifted.stages] == [20, 12]
+
+
+def test_a_stage_that_does_not_fit_decides() -> None:
+    """A set cache has the fewest blocks where the layers are; the stage with few layers has the drafter's graphs."""
+    plan = staged(2, engine={"env": {"VLLM_PP_LAYER_PARTITION": "17,15"}}, memory={"kv_cache_memory_bytes": "100GiB"})
+    first, last = plan.stages
+    assert first.blocks < last.blocks
+    tight = replace(last, lines=(*last.lines, line(Part.OTHER, 60)))
+
+    assert tight.fits is Fit.NO
+    assert deciding([first, last]) is first
+    assert deciding([first, tight]) is tight
+
+
+def test_changes_fit_every_stage() -> None:
+    """A share that is right for one stage must not be too small for another."""
+    plan = staged(2)
+    poor = [replace(stage, budget_bytes=Bytes(8 * GIB)) for stage in plan.stages]
+    assert deciding(poor).fits is Fit.NO
+    (change, *_) = fitting_changes(plan.resolution, poor, lambda _: None)
+    share = float(change.strip("`").split(": ")[1])
+
+    def fits(utilization: float) -> Fit:
+        budget = Bytes(ceil(plan.stages[0].device_bytes * utilization))
+        return deciding([replace(stage, budget_bytes=budget) for stage in plan.stages]).fits
+
+    assert change.startswith("`memory.gpu_memory_utilization: ")
+    assert (fits(share), fits(round(share - 0.01, 2))) == (Fit.YES, Fit.MARGINAL)
 
 
 def test_no_less_memory_gives_more_tokens() -> None:

@@ -11,6 +11,7 @@ from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine, Shape
 from servespec.compiler.graphs.split import VerificationGrid, split_shapes
 from servespec.compiler.memory.graph_pools import graph_lines
+from servespec.compiler.memory.stage import stages_of
 from servespec.compiler.remedies import graph_remedies
 from servespec.diagnostics import Diagnostic
 from servespec.units import size_words
@@ -98,8 +99,9 @@ def _saved_words(subject: Findable, dense_shapes: tuple[Shape, ...]) -> str:
     if subject.ledger is None:
         return ""
     remedies = graph_remedies(resolution, subject.asked, subject.lowering)
+    last = stages_of(resolution.request.spec)[-1]
     own, dense = (
-        sum(line.size for line in graph_lines(resolution, shapes, subject.lowering, remedies))
+        sum(line.size for line in graph_lines(resolution, shapes, subject.lowering, remedies, stage=last))
         for shapes in (subject.shapes, dense_shapes)
     )
     return f"; its graphs take {size_words(max(dense - own, 0))} less by formula"

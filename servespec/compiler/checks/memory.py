@@ -6,7 +6,7 @@ from typing import Any
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable, bound_place
-from servespec.compiler.memory.ledger import Amount, Fit, Ledger
+from servespec.compiler.memory.ledger import Amount, Fit, Ledger, with_most_graphs
 from servespec.compiler.memory.line import Part
 from servespec.compiler.memory.unbudgeted import widest_decode_tokens
 from servespec.compiler.memory.within_bound import GraphChoice
@@ -83,9 +83,10 @@ def _needs(ledger: Ledger) -> str:
 
 def _graph_bound(subject: Findable) -> Iterator[Diagnostic]:
     """What the graphs take against what the spec lets them."""
-    bound_bytes, ledger = subject.resolution.request.spec.memory.max_cudagraph_memory, subject.ledger
-    if bound_bytes is None or ledger is None:
+    bound_bytes, stages = subject.resolution.request.spec.memory.max_cudagraph_memory, subject.stages
+    if bound_bytes is None or not stages:
         return
+    ledger = with_most_graphs(stages)
     graphs, place = ledger.of(Part.GRAPHS), bound_place(subject)
     if any(one.part is Part.GRAPHS for one in ledger.unknown):
         yield rules.P130.at(place, "what the graphs of this plan take is not known", "the bound is not held")

@@ -1,11 +1,13 @@
 """What resolution decided: refusals of the engine, a changed mode or runner, an open backend, the GPU count."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable
 from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.graphs.split import CaptureFields
+from servespec.compiler.memory.split import PARTITION_VARIABLE, layer_partition, split_of
 from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.step import Refusal, Weight
 from servespec.diagnostics import Diagnostic
@@ -97,6 +99,19 @@ def _hardware_count(subject: Findable) -> Iterator[Diagnostic]:
         )
 
 
+def _layer_partition(subject: Findable) -> Iterator[Diagnostic]:
+    spec, layers = subject.resolution.request.spec, subject.resolution.request.target.traits.num_hidden_layers
+    if PARTITION_VARIABLE not in spec.engine.env or layers is None:
+        return
+    counts, stages = layer_partition(spec), spec.parallel.pipeline_parallel_size
+    if counts is not None and len(counts) == stages and sum(counts) == layers and min(counts) >= 0:
+        return
+    even = ",".join(map(str, replace(split_of(spec), partition=()).layers(layers)))
+    message = f"the model's {layers} layers do not divide into {stages} {'stage' if stages == 1 else 'stages'} by it"
+    help_text = f'write `{PARTITION_VARIABLE}: "{even}"`, or leave it out' if stages > 1 else "leave it out"
+    yield rules.R121.at(subject.place("engine", "env", PARTITION_VARIABLE), message, help_text)
+
+
 CHECKS: tuple[Check, ...] = (
     _engine_refuses,
     _mode_changed,
@@ -104,4 +119,5 @@ CHECKS: tuple[Check, ...] = (
     _runner_v1,
     _backend_ambiguous,
     _hardware_count,
+    _layer_partition,
 )

@@ -10,7 +10,7 @@ from servespec.compiler.graphs.shape import Row, Shape, rows_of
 from servespec.compiler.graphs.split import CaptureFields
 from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Lowering
-from servespec.compiler.memory.ledger import Ledger
+from servespec.compiler.memory.ledger import Ledger, deciding
 from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic, Place
@@ -23,9 +23,9 @@ class Findable:
 
     ``stock_list`` is the engine's list for the spec as written, ``token_list`` the one it resolves under the lowering
     and ``engines_list`` its own, where nothing about sizes is written; all are empty where nothing is captured.
-    ``ledger`` is None on a CPU.  ``choice`` is what a bound on graph memory made of fields that the spec leaves open,
-    and ``alternative`` what it would make of all of them where those that are written exceed it; ``fitting_changes``
-    are those that make a plan fit which does not, or not for certain.
+    ``stages`` are the ledgers of the pipeline stages, none on a CPU.  ``choice`` is what a bound on graph memory made
+    of fields that the spec leaves open, and ``alternative`` what it would make of all of them where those that are
+    written exceed it; ``fitting_changes`` are those that make a plan fit which does not, or not for certain.
     """
 
     resolution: Resolution
@@ -36,10 +36,15 @@ class Findable:
     stock_list: TokenList
     token_list: tuple[Tokens, ...]
     engines_list: tuple[Tokens, ...]
-    ledger: Ledger | None
+    stages: tuple[Ledger, ...]
     choice: GraphChoice | None
     alternative: GraphChoice | None
     fitting_changes: tuple[str, ...]
+
+    @property
+    def ledger(self) -> Ledger | None:
+        """Of the stage that decides."""
+        return deciding(self.stages) if self.stages else None
 
     @property
     def frame(self) -> GraphFrame:

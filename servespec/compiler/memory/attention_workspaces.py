@@ -12,6 +12,7 @@ from servespec.compiler.facts import attention_workspaces as facts
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
+from servespec.compiler.memory.stage import Stage
 from servespec.compiler.resolve.attention import Candidate
 from servespec.compiler.resolve.attention_needs import AttentionQuestion, uses_trtllm
 from servespec.compiler.resolve.request import turns_on, variable_count
@@ -38,8 +39,8 @@ class _Attention:
     question: AttentionQuestion
 
 
-def workspace_lines(resolution: Resolution) -> Iterator[MemoryLine]:
-    found = tuple(_attentions(resolution))
+def workspace_lines(resolution: Resolution, stage: Stage) -> Iterator[MemoryLine]:
+    found = tuple(_attentions(resolution, stage))
     for attention in found:
         yield from _of_builder(resolution, attention)
     # A kernel's buffer is one of the process, whoever asks first.
@@ -69,9 +70,9 @@ def sparse_workspace_bytes(*, ranks: int, heads: int, tokens: Tokens, configured
     return Bytes(facts.WORKSPACE.value + statistics + facts.SOFTMAX_GUARD.value)
 
 
-def _attentions(resolution: Resolution) -> Iterator[_Attention]:
+def _attentions(resolution: Resolution, stage: Stage) -> Iterator[_Attention]:
     yield from _attention(Holder.TARGET, resolution.question, resolution.candidates)
-    if resolution.drafting.kind not in (DrafterKind.NONE, DrafterKind.EAGER):
+    if stage.is_last and resolution.drafting.kind not in (DrafterKind.NONE, DrafterKind.EAGER):
         draft = resolution.draft_attention
         yield from _attention(Holder.DRAFTER, draft.question, draft.candidates)
 

@@ -1,5 +1,6 @@
 """The ledger in the plan's JSON form."""
 
+from collections.abc import Sequence
 from typing import Any
 
 from servespec.compiler.json_shapes import (
@@ -11,15 +12,28 @@ from servespec.compiler.json_shapes import (
     TEXT,
     closed_object,
 )
-from servespec.compiler.memory.ledger import Fit, Ledger, basis_of
+from servespec.compiler.memory.ledger import Fit, Ledger, basis_of, deciding
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.compiler.memory.measurement import Measurement
 from servespec.compiler.memory.weights import Unknown
 from servespec.provenance import Basis
 
 
+def memory_json(stages: Sequence[Ledger]) -> dict[str, Any]:
+    """Bytes of one device, on the stage that decides; those of each where there are several.  Null is not known."""
+    decides = deciding(stages)
+    found = ledger_json(decides)
+    if len(stages) > 1:
+        found["stages"] = [_stage_json(one, decides=one is decides) | ledger_json(one) for one in stages]
+    return found
+
+
+def _stage_json(ledger: Ledger, *, decides: bool) -> dict[str, Any]:
+    layers = [None, None] if not ledger.layers else [ledger.layers.start, ledger.layers.stop - 1]
+    return {"stage": ledger.stage.index, "first_layer": layers[0], "last_layer": layers[1], "decides": decides}
+
+
 def ledger_json(ledger: Ledger) -> dict[str, Any]:
-    """Bytes of one device; null is what is not known."""
     return {
         "lines": [_line_json(line) for line in ledger.lines],
         "unknown": [_unknown_json(line) for line in ledger.unknown],
@@ -145,20 +159,30 @@ _MEASURED_BY = {
         }
     ),
 }
+_LEDGER = {
+    "lines": {"type": "array", "items": _LINE},
+    "unknown": {"type": "array", "items": closed_object(_OWNED)},
+    "totals": _TOTALS,
+    "fits": {"enum": [str(fit) for fit in Fit]},
+    "fits_at_start": {"enum": [str(fit) for fit in Fit]},
+}
+_STAGES = {
+    "description": "Of each pipeline stage, where there are several; the one that decides is the plan's.",
+    "type": "array",
+    "items": closed_object(
+        {
+            "stage": COUNT,
+            "first_layer": MAYBE_COUNT,
+            "last_layer": MAYBE_COUNT,
+            "decides": {"type": "boolean"},
+            **_LEDGER,
+        }
+    ),
+}
 MEMORY_SCHEMA: dict[str, Any] = {
     "oneOf": [
         {"type": "null"},
-        closed_object(
-            {
-                "lines": {"type": "array", "items": _LINE},
-                "unknown": {"type": "array", "items": closed_object(_OWNED)},
-                "totals": _TOTALS,
-                "fits": {"enum": [str(fit) for fit in Fit]},
-                "fits_at_start": {"enum": [str(fit) for fit in Fit]},
-                "measured_by": _MEASURED_BY,
-            },
-            optional=("measured_by",),
-        ),
+        closed_object({**_LEDGER, "stages": _STAGES, "measured_by": _MEASURED_BY}, optional=("stages", "measured_by")),
     ]
 }
 """JSON Schema of a plan's `memory`; null on a CPU."""

@@ -4,12 +4,12 @@ Each is tried as a person would: the ledger is made anew for the spec with the c
 such as other graphs and another estimate of them, is in the answer.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any
 
-from servespec.compiler.memory.ledger import Fit, Ledger
+from servespec.compiler.memory.ledger import Fit, Ledger, deciding
 from servespec.compiler.memory.line import Part
 from servespec.compiler.resolve.request import max_model_len
 from servespec.compiler.resolve.resolution import Resolution
@@ -28,9 +28,13 @@ _MIB = 1 << 20
 _GRAPH_EIGHTHS = (7, 6, 5, 4, 3, 2, 1)
 
 
-def fitting_changes(resolution: Resolution, ledger: Ledger, ledger_of: LedgerOf) -> tuple[str, ...]:
-    """Changes that each make it fit at the high ends of the error bars too, as the fields to write."""
-    found = _pinned(ledger) if ledger.pinned_bytes is not None else _utilization(ledger)
+def fitting_changes(resolution: Resolution, stages: Sequence[Ledger], ledger_of: LedgerOf) -> tuple[str, ...]:
+    """Changes that each make it fit at the high ends of the error bars too, as the fields to write.
+
+    ``stages`` are the ledgers of all pipeline stages, which have the budget and a set KV cache in common.
+    """
+    ledger = deciding(stages)
+    found = _pinned(stages) if ledger.pinned_bytes is not None else _utilization(stages)
     others = (_length, _tensor_parallel, _graph_bound)
     return (*found, *(change for knob in others for change in knob(resolution, ledger, ledger_of)))
 
@@ -43,27 +47,28 @@ def _with(spec: ServingSpec, section: str, **fields: Any) -> ServingSpec:
     return spec.model_copy(update={section: getattr(spec, section).model_copy(update=fields)})
 
 
-def _pinned(ledger: Ledger) -> Iterator[str]:
+def _pinned(stages: Sequence[Ledger]) -> Iterator[str]:
     """The largest cache that the device holds, or the smallest that holds a request where less is asked for."""
-    least = ceil(ledger.smallest_cache_bytes / _MIB)
-    most = ledger.all_lines.left_of(ledger.device_bytes).low // _MIB
-    assert ledger.pinned_bytes is not None
-    steps = least if ledger.pinned_bytes < ledger.smallest_cache_bytes else most
-    if _is_safe(replace(ledger, pinned_bytes=Bytes(steps * _MIB))):
+    smallest = max(ledger.smallest_cache_bytes for ledger in stages)
+    most = min(ledger.all_lines.left_of(ledger.device_bytes).low for ledger in stages)
+    is_too_small = any((ledger.pinned_bytes or 0) < ledger.smallest_cache_bytes for ledger in stages)
+    steps = ceil(smallest / _MIB) if is_too_small else most // _MIB
+    if all(_is_safe(replace(ledger, pinned_bytes=Bytes(steps * _MIB))) for ledger in stages):
         yield f"`memory.kv_cache_memory_bytes: {steps}MiB`"
 
 
-def _utilization(ledger: Ledger) -> Iterator[str]:
+def _utilization(stages: Sequence[Ledger]) -> Iterator[str]:
     """The smallest larger share that holds a request, or the largest smaller one that leaves room beside the budget."""
-    needed = ledger.spent.high + ledger.smallest_cache_bytes
-    excess = ledger.whole.high - ledger.device_bytes
+    device_bytes, budget_bytes = stages[0].device_bytes, stages[0].budget_bytes
+    needed = max(ledger.spent.high + ledger.smallest_cache_bytes for ledger in stages)
+    excess = max(ledger.whole.high for ledger in stages) - device_bytes
     hundredths = (
-        ceil(100 * needed / ledger.device_bytes)
-        if ledger.budget_bytes < needed
-        else min(100 * (ledger.budget_bytes - excess) // ledger.device_bytes, _HIGHEST_HUNDREDTHS)
+        ceil(100 * needed / device_bytes)
+        if budget_bytes < needed
+        else min(100 * (budget_bytes - excess) // device_bytes, _HIGHEST_HUNDREDTHS)
     )
-    changed = replace(ledger, budget_bytes=Bytes(ceil(ledger.device_bytes * (hundredths / 100))))
-    if hundredths <= _HIGHEST_HUNDREDTHS and _is_safe(changed):
+    changed = Bytes(ceil(device_bytes * (hundredths / 100)))
+    if hundredths <= _HIGHEST_HUNDREDTHS and all(_is_safe(replace(one, budget_bytes=changed)) for one in stages):
         yield f"`memory.gpu_memory_utilization: {hundredths / 100}`"
 
 

@@ -9,6 +9,8 @@ from servespec.compiler.facts.list_readers import split_accumulator_bytes
 from servespec.compiler.facts.model_traits import ModelTraits, text_config
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.memory.forward_pass import ForwardPass
+from servespec.compiler.memory.split import split_of
+from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.model import Model
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.units import Tokens
@@ -17,13 +19,41 @@ _BF16_BYTES = 2
 _FP32_BYTES = 4
 
 
-def target_pass(resolution: Resolution, splits: int) -> ForwardPass:
-    """The target's forward pass, with its auxiliary hidden states; of a pipeline, the longest stage."""
+def target_pass(resolution: Resolution, splits: int, stage: Stage = WHOLE_MODEL) -> ForwardPass:
+    """A stage of the target's forward pass, with the auxiliary hidden states that it makes."""
     plain = _pass_of(resolution, resolution.request.target, splits)
-    layers = -(-plain.layers // resolution.request.spec.parallel.pipeline_parallel_size)
+    own = stage.of(split_of(resolution.request.spec).layers(plain.layers))
+    aux = frozenset(place - own.start for place in _aux_places(resolution, plain.layers) if place in own)
+    return replace(plain, layers=len(own), aux_layers=aux)
+
+
+def handed_on(forward: ForwardPass) -> int:
+    """How many tensors as wide as the hidden state go to the next stage: with the residual, or all parallel states.
+
+    Source: vllm/model_executor/models/utils.py: make_empty_intermediate_tensors_factory;
+    vllm/models/deepseek_v4/nvidia/model.py: DeepseekV4Model.make_empty_intermediate_tensors.
+    """
+    return forward.stream // forward.hidden if forward.stream > forward.hidden else 2
+
+
+def received(resolution: Resolution, stage: Stage) -> tuple[int, int]:
+    """How many tensors of the step's width come from the stage before, and the bytes of a token in each.
+
+    Auxiliary hidden states of every stage before come along.
+    Source: vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py: reserve_aux_intermediate_tensor_slots.
+    """
+    plain = _pass_of(resolution, resolution.request.target, splits=1)
+    if stage.is_first or not plain.hidden:
+        return 0, plain.hidden
+    own = stage.of(split_of(resolution.request.spec).layers(plain.layers))
+    earlier = sum(place < own.start for place in _aux_places(resolution, plain.layers))
+    return handed_on(plain) + earlier, plain.hidden
+
+
+def _aux_places(resolution: Resolution, layers: int) -> tuple[int, ...]:
+    """Layers whose input a drafter reads; where its config names others, they are as many."""
     places = (2, layers // 2, max(layers - 3, 0), *range(3, layers))
-    chosen = tuple(dict.fromkeys(places))[: aux_layers(resolution)]
-    return replace(plain, layers=layers, aux_layers=frozenset(chosen))
+    return tuple(dict.fromkeys(places))[: aux_layers(resolution)]
 
 
 def draft_pass(resolution: Resolution, splits: int) -> ForwardPass:

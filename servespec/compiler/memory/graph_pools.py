@@ -34,9 +34,10 @@ from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.caching_allocator import Allocator, CachingAllocator
 from servespec.compiler.memory.draft_logits import LOGITS, draft_logits
 from servespec.compiler.memory.forward_pass import ACCUMULATORS, ForwardPass
-from servespec.compiler.memory.forward_passes import aux_layers, draft_pass, target_pass, untold
+from servespec.compiler.memory.forward_passes import aux_layers, draft_pass, handed_on, target_pass, untold
 from servespec.compiler.memory.indexer_logits import indexer_row
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line
+from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.provenance import Basis
 from servespec.units import Bytes, Tokens, size_words
@@ -88,17 +89,21 @@ def graph_lines(
     lowering: Lowering,
     remedies: frozenset[GraphRemedy] = frozenset(),
     allocator: Callable[[], Allocator] = CachingAllocator,
+    stage: Stage = WHOLE_MODEL,
 ) -> tuple[MemoryLine, ...]:
-    """What the graphs of ``shapes`` will hold, one line for each owner of each runner; none where there are none."""
+    """What the graphs of ``shapes`` will hold, one line for each owner of each runner; none where there are none.
+
+    Of a pipeline, what the ranks of one stage hold.
+    """
     if not shapes:
         return ()
     bound = split_bound_tokens(lowering, widest_tokens(shapes), shapes)
-    managers = _managers(resolution, shapes, _splits(resolution, shapes, lowering))
+    managers = _managers(resolution, shapes, _splits(resolution, shapes, lowering), stage)
     of_target = (
         line
         for manager in managers
         if manager.runner is Runner.TARGET
-        for line in _target_lines(resolution, manager, bound, remedies, allocator)
+        for line in _target_lines(resolution, manager, bound, remedies, allocator, stage)
     )
     return (
         *of_target,
@@ -114,11 +119,12 @@ def _target_lines(
     bound: Tokens,
     remedies: frozenset[GraphRemedy],
     allocator: Callable[[], Allocator],
+    stage: Stage,
 ) -> Iterator[MemoryLine]:
     """What only the target's graphs hold."""
-    yield from _output_lines(resolution, target, bound, allocator)
+    yield from _output_lines(target, _outputs(resolution, target, stage), bound, allocator)
     yield from _indexer_lines(resolution, target, remedies)
-    yield from _kept_aux_lines(resolution, target, remedies)
+    yield from _kept_aux_lines(resolution, target, remedies, stage)
 
 
 def added_by_capture(resolution: Resolution, lines: Iterable[MemoryLine]) -> Bytes:
@@ -137,7 +143,11 @@ def profiles_graphs(resolution: Resolution) -> bool:
 
 
 def engine_estimate(
-    resolution: Resolution, shapes: tuple[Shape, ...], lines: tuple[MemoryLine, ...], lowering: Lowering
+    resolution: Resolution,
+    shapes: tuple[Shape, ...],
+    lines: tuple[MemoryLine, ...],
+    lowering: Lowering,
+    stage: Stage = WHOLE_MODEL,
 ) -> MemoryLine:
     """What the engine's own profiling will say of graph memory: measured - m1 + (N - 1) x max(m1, 1 MiB).
 
@@ -146,7 +156,7 @@ def engine_estimate(
     Source: vllm/v1/worker/gpu/cudagraph_utils.py: profile_cudagraph_memory.
     """
     held = sum(line.size for line in lines)
-    target = _target(resolution, shapes, _splits(resolution, shapes, lowering)) if shapes else None
+    target = _target(resolution, shapes, _splits(resolution, shapes, lowering), stage) if shapes else None
     graphs = len(target.full) if target else 0
     if target is None or not profiles_graphs(resolution):
         return _estimate_line(Bytes(0), Bytes(0), "the engine is not asked: the KV cache is set")
@@ -186,9 +196,9 @@ def _splits(resolution: Resolution, shapes: tuple[Shape, ...], lowering: Lowerin
     return graph_splits(list_change(resolution, lowering, shapes, sizes, sizes))
 
 
-def _managers(resolution: Resolution, shapes: tuple[Shape, ...], splits: int) -> tuple[_Manager, ...]:
-    managers = [_target(resolution, shapes, splits)]
-    drafted = tuple(shape for shape in shapes if shape.runner is Runner.DRAFTER)
+def _managers(resolution: Resolution, shapes: tuple[Shape, ...], splits: int, stage: Stage) -> tuple[_Manager, ...]:
+    managers = [_target(resolution, shapes, splits, stage)]
+    drafted = tuple(shape for shape in shapes if shape.runner is Runner.DRAFTER and stage.is_last)
     if drafted:
         forward = draft_pass(resolution, splits)
         later = tuple(shape for shape in drafted if shape.routine is Routine.LATER_STEPS)
@@ -206,10 +216,10 @@ def _later_pass(resolution: Resolution, forward: ForwardPass) -> ForwardPass:
     return replace(forward, layers=forward.layers * max(steps, 1))
 
 
-def _target(resolution: Resolution, shapes: tuple[Shape, ...], splits: int) -> _Manager:
+def _target(resolution: Resolution, shapes: tuple[Shape, ...], splits: int, stage: Stage) -> _Manager:
     own = tuple(shape for shape in shapes if shape.runner is Runner.TARGET)
     lacking = untold(resolution.request.target)
-    return _manager(Runner.TARGET, "target", target_pass(resolution, splits), lacking, own)
+    return _manager(Runner.TARGET, "target", target_pass(resolution, splits, stage), lacking, own)
 
 
 def _manager(
@@ -284,13 +294,15 @@ def _line(manager: _Manager, owner: str, size: Bytes, low: float, high: float, b
     )
 
 
-def _kept_aux_lines(resolution: Resolution, target: _Manager, remedies: frozenset[GraphRemedy]) -> Iterator[MemoryLine]:
+def _kept_aux_lines(
+    resolution: Resolution, target: _Manager, remedies: frozenset[GraphRemedy], stage: Stage
+) -> Iterator[MemoryLine]:
     """Breakable graphs keep the auxiliary hidden states of every size, because their references are one level deep.
 
     Those of the widest size are among its activations.
     Source: vllm/compilation/breakable_cudagraph.py: BreakableCUDAGraphWrapper.
     """
-    layers = aux_layers(resolution)
+    layers = _own_aux(resolution, target, stage)
     is_breakable = resolution.values["compilation.breakable_cudagraph"].value
     if not (is_breakable and layers and target.piecewise) or GraphRemedy.WEAK_AUX_OUTPUTS in remedies:
         return
@@ -322,8 +334,23 @@ def _indexer_lines(resolution: Resolution, target: _Manager, remedies: frozenset
 # Outside of the pools
 
 
+def _outputs(resolution: Resolution, target: _Manager, stage: Stage) -> int:
+    """Tensors as wide as the hidden state that FULL graphs leave, on the last stage for the sampler and the drafter.
+
+    Source: vllm/v1/worker/gpu/cudagraph_utils.py: ModelCudaGraphManager.capture.
+    """
+    if stage.is_last or not target.forward.hidden:
+        return 1 + aux_layers(resolution)
+    return handed_on(target.forward) + _own_aux(resolution, target, stage)
+
+
+def _own_aux(resolution: Resolution, target: _Manager, stage: Stage) -> int:
+    """Auxiliary hidden states that the stage makes; a model whose layers are not known has them all the same."""
+    return aux_layers(resolution) if stage.count == 1 else len(target.forward.aux_layers)
+
+
 def _output_lines(
-    resolution: Resolution, target: _Manager, bound: Tokens, allocator: Callable[[], Allocator]
+    target: _Manager, count: int, bound: Tokens, allocator: Callable[[], Allocator]
 ) -> Iterator[MemoryLine]:
     """The buffers that FULL graphs copy the target's outputs to, and the segments that they keep from being freed.
 
@@ -332,7 +359,7 @@ def _output_lines(
     """
     if not target.forward.hidden:
         return
-    tokens, count = max(target.widest_piecewise, target.widest_full), 1 + aux_layers(resolution)
+    tokens = max(target.widest_piecewise, target.widest_full)
     size = Bytes(tokens * count * target.forward.hidden)
     because = f"{tokens} tokens x {count} tensors x {target.forward.hidden} bytes"
     yield exact_line(f"target: {_OUTPUTS}", Holder.TARGET, Part.GRAPHS, size, because)

@@ -25,6 +25,7 @@ from servespec.compiler.memory.line import Holder
 from servespec.compiler.memory.recurrent_sizes import has_states, layer_states, state_facts
 from servespec.compiler.memory.sparse_index import layers_with_index
 from servespec.compiler.memory.split import drafter_split_of, split_of
+from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.memory.state_layers import hybrid_block_tokens, state_bytes, state_layer
 from servespec.compiler.model import Model
 from servespec.compiler.resolve.request import engine_field, max_model_len
@@ -54,7 +55,7 @@ class TargetCaches:
     terms: CacheTerms
 
 
-def kv_cache_plan(resolution: Resolution, stage: int) -> KvCache | str:
+def kv_cache_plan(resolution: Resolution, stage: Stage = WHOLE_MODEL) -> KvCache | str:
     """The cache on one pipeline stage, or why it cannot be told."""
     request = resolution.request
     length = max_model_len(request).value
@@ -77,10 +78,10 @@ def kv_cache_plan(resolution: Resolution, stage: int) -> KvCache | str:
         _request(resolution, Tokens(length)),
         keeps_windows=not engine_field(request.spec, "scheduler", "disable_hybrid_kv_cache_manager", False),
         packs_blocks=packs_blocks(request.target),
-        stage=stage,
+        stage=stage.index,
     )
     if isinstance(found, KvCache) and not found.block_bytes:
-        return "the widest stage holds no layer"
+        return "a pipeline stage holds no layer"
     return found
 
 

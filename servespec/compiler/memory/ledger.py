@@ -1,9 +1,9 @@
 """The memory ledger of a plan: every line, what the engine's budget leaves for the KV cache, and whether it fits."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from math import ceil
+from math import ceil, inf
 
 from servespec.compiler.checkpoint import Checkpoint
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -17,6 +17,7 @@ from servespec.compiler.memory.kv_layers import is_known_layout, kv_cache_plan
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.compiler.memory.set_aside import not_counted, offloaded_lines
 from servespec.compiler.memory.split import split_of
+from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.memory.unbudgeted import unbudgeted_lines
 from servespec.compiler.memory.weights import Decoder, Unknown, decoder_of, stage_lines
 from servespec.compiler.memory.working import working_lines
@@ -67,12 +68,14 @@ def _sum(lines: Iterable[MemoryLine]) -> Amount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """Memory of one device, on the rank that holds most weights.
+    """Memory of one device, on any rank of one pipeline stage; ``layers`` are the target's, None if it does not tell.
 
     ``estimate`` is what the engine thinks its graphs take, None where it does not ask; ``kv`` is what decides the size
     of a block, or why that is not known; ``pinned_bytes`` is the cache that the spec asks for.
     """
 
+    stage: Stage
+    layers: range | None
     device_bytes: Bytes
     budget_bytes: Bytes
     lines: tuple[MemoryLine, ...]
@@ -115,6 +118,11 @@ class Ledger:
             return Bytes(1)
         return Bytes(int(self.kv.smallest_bytes * (1 - self.kv_share)))
 
+    @property
+    def blocks(self) -> float:
+        """How many blocks of KV its cache has room for; without bound where their size is not known."""
+        return inf if isinstance(self.kv, str) else self.kv.blocks(self.cache.size)
+
     def tokens(self, cache_bytes: int) -> Tokens | None:
         return None if isinstance(self.kv, str) else self.kv.tokens(cache_bytes)
 
@@ -143,26 +151,31 @@ class Ledger:
 
 
 def ledger_of(
-    resolution: Resolution, graph_lines: tuple[MemoryLine, ...], estimate: MemoryLine | None
+    resolution: Resolution,
+    graph_lines: tuple[MemoryLine, ...],
+    estimate: MemoryLine | None,
+    stage: Stage = WHOLE_MODEL,
 ) -> Ledger | None:
-    """The ledger of a resolved spec; None on a CPU, whose memory is the machine's and no property of a device.
+    """The ledger of a stage's ranks; None on a CPU, whose memory is the machine's and no property of a device.
 
     ``estimate`` is the engine's own of its graphs, which it takes from the budget unless the spec turns that off.
     """
+    request, spec = resolution.request, resolution.request.spec
+    assert stage.count == spec.parallel.pipeline_parallel_size, stage
     if is_cpu(resolution.device):
         return None
-    request, spec = resolution.request, resolution.request.spec
     target = decoder_of(request.target, spec.model.dtype, spec.model.quantization)
-    stage, weights = _widest_stage(resolution, target)
     found = (
-        *weights,
-        *working_lines(resolution, target),
-        *workspace_lines(resolution),
+        *_weights(resolution, target, stage),
+        *working_lines(resolution, target, stage),
+        *workspace_lines(resolution, stage),
         *unbudgeted_lines(resolution),
     )
     lines = tuple(line for line in found if isinstance(line, MemoryLine))
     kv = kv_cache_plan(resolution, stage)
     return Ledger(
+        stage=stage,
+        layers=_layers(resolution, stage),
         device_bytes=resolution.device.total_memory_bytes,
         budget_bytes=_budget_bytes(resolution),
         lines=(*lines, *offloaded_lines(spec, lines), *graph_lines),
@@ -177,6 +190,27 @@ def ledger_of(
         kv_share=0.0 if is_known_layout(request.target) else _UNREAD_LAYOUT_SHARE,
         pinned_bytes=_pinned_bytes(spec, kv),
     )
+
+
+def deciding(stages: Sequence[Ledger]) -> Ledger:
+    """Of a pipeline: the stage that keeps the engine from starting, or else has room for the fewest blocks of KV."""
+    return min(reversed(stages), key=lambda ledger: (-list(Fit).index(_comparable(ledger.fits)), ledger.blocks))
+
+
+def with_most_graphs(stages: Sequence[Ledger]) -> Ledger:
+    """Of a pipeline: the stage whose graphs take most, the last of equals."""
+    return max(reversed(stages), key=lambda ledger: ledger.of(Part.GRAPHS).size)
+
+
+def _comparable(fit: Fit) -> Fit:
+    """What is not known of one stage is not known of any."""
+    return Fit.YES if fit is Fit.UNKNOWN else fit
+
+
+def _layers(resolution: Resolution, stage: Stage) -> range | None:
+    request = resolution.request
+    layers = request.target.traits.num_hidden_layers
+    return None if layers is None else stage.of(split_of(request.spec).layers(layers))
 
 
 def _budget_bytes(resolution: Resolution) -> Bytes:
@@ -194,19 +228,17 @@ def _pinned_bytes(spec: ServingSpec, kv: KvCache | str) -> Bytes | None:
     return None if pinned is None else Bytes(pinned)
 
 
-def _widest_stage(resolution: Resolution, target: Decoder | str) -> tuple[int, tuple[MemoryLine | Unknown, ...]]:
-    """The stage that holds most weights, the last of equals; the drafter's are with the last stage's."""
+def _weights(resolution: Resolution, target: Decoder | str, stage: Stage) -> Iterator[MemoryLine | Unknown]:
+    """The drafter's are on the last stage."""
     spec = resolution.request.spec
-    drafter = drafter_lines(resolution, target)
-    checkpoint = usable_checkpoint(resolution.request.target, spec)
+    checkpoint, split = usable_checkpoint(resolution.request.target, spec), split_of(spec)
     if isinstance(target, str):
-        return spec.parallel.pipeline_parallel_size - 1, (*_without_formula(target, checkpoint, spec), *drafter)
-    split = split_of(spec)
-    found = with_checkpoint(target, split, checkpoint) if checkpoint else stage_lines(target, split, Holder.TARGET)
-    *before, last = found
-    stages: list[tuple[MemoryLine | Unknown, ...]] = [*before, (*last, *drafter)]
-    widest = max(range(len(stages)), key=lambda stage: (_weights_bytes(stages[stage]), stage))
-    return widest, stages[widest]
+        yield from _without_formula(target, checkpoint, spec)
+    else:
+        found = with_checkpoint(target, split, checkpoint) if checkpoint else stage_lines(target, split, Holder.TARGET)
+        yield from found[stage.index]
+    if stage.is_last:
+        yield from drafter_lines(resolution, target)
 
 
 def _without_formula(because: str, checkpoint: Checkpoint | None, spec: ServingSpec) -> Iterator[MemoryLine | Unknown]:
@@ -216,10 +248,6 @@ def _without_formula(because: str, checkpoint: Checkpoint | None, spec: ServingS
         return
     yield files_line(checkpoint, split_of(spec))
     yield Unknown(owner="peak of a step", holder=Holder.ENGINE, part=Part.ACTIVATIONS, because=because)
-
-
-def _weights_bytes(lines: tuple[MemoryLine | Unknown, ...]) -> int:
-    return sum(line.size for line in lines if isinstance(line, MemoryLine))
 
 
 def _unknown_cache(kv: KvCache | str) -> Iterator[Unknown]:

@@ -7,19 +7,23 @@ from math import ceil
 from servespec.compiler.resolve.request import engine_field
 from servespec.schema.spec import ServingSpec
 
+PARTITION_VARIABLE = "VLLM_PP_LAYER_PARTITION"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
     """Ranks that share a layer, its experts' width, and its experts, and the stages that share the layers.
 
-    ``redundant_experts`` are the copies that the load balancer adds to a layer.  ``has_whole_shared_experts`` says that
-    every rank has all of what every token takes, as it takes a share of the tokens.
+    ``partition`` are the layers of each stage where the spec says them.  ``redundant_experts`` are the copies that the
+    load balancer adds to a layer.  ``has_whole_shared_experts`` says that every rank has all of what every token takes,
+    as it takes a share of the tokens.
     """
 
     tensor: int = 1
     expert_width: int = 1
     experts: int = 1
     pipeline: int = 1
+    partition: tuple[int, ...] = ()
     redundant_experts: int = 0
     has_whole_shared_experts: bool = False
 
@@ -36,8 +40,11 @@ class Split:
     def layers(self, layers: int) -> tuple[int, ...]:
         """Layers of each stage; what is left over goes to the stages before the last.
 
+        A partition of other layers is refused elsewhere.
         Source: vllm/distributed/utils.py: get_pp_indices.
         """
+        if len(self.partition) == self.pipeline and sum(self.partition) == layers:
+            return self.partition
         each, left = divmod(layers, self.pipeline)
         stages = [each] * self.pipeline
         for index in range(2, left + 2):
@@ -63,6 +70,7 @@ def split_of(spec: ServingSpec) -> Split:
         expert_width=ranks // experts,
         experts=experts,
         pipeline=parallel.pipeline_parallel_size,
+        partition=layer_partition(spec) or (),
         redundant_experts=_redundant_experts(spec),
         has_whole_shared_experts=_shards_tokens(spec),
     )
@@ -91,4 +99,15 @@ def drafter_split_of(spec: ServingSpec) -> Split:
     """The split of a draft model of its own, which lives whole on the last stage."""
     target = split_of(spec)
     tensor = engine_field(spec, "speculative", "draft_tensor_parallel_size", None) or target.tensor
-    return replace(target, tensor=int(tensor), pipeline=1, redundant_experts=0)
+    return replace(target, tensor=int(tensor), pipeline=1, partition=(), redundant_experts=0)
+
+
+def layer_partition(spec: ServingSpec) -> tuple[int, ...] | None:
+    """The layers of each stage that the spec asks for, () where it asks for none, None where the engine reads none."""
+    written = spec.engine.env.get(PARTITION_VARIABLE)
+    if written is None:
+        return ()
+    try:
+        return tuple(int(count) for count in str(written).split(","))
+    except ValueError:
+        return None

@@ -13,8 +13,10 @@ from servespec.compiler.facts.memory import (
     SAMPLER_LOGIT,
 )
 from servespec.compiler.memory.dimensions import CompressedDimensions, Dimensions
+from servespec.compiler.memory.forward_passes import received
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line, line_within
 from servespec.compiler.memory.split import Split, split_of
+from servespec.compiler.memory.stage import Stage
 from servespec.compiler.memory.weights import Decoder
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.units import Bytes
@@ -32,23 +34,25 @@ _COMMUNICATOR_LOW, _COMMUNICATOR_HIGH = 0.5, 1.5
 _WORKSPACE_LOW, _WORKSPACE_HIGH = 0.9, 0.5
 
 
-def working_lines(resolution: Resolution, target: Decoder | str) -> tuple[MemoryLine, ...]:
+def working_lines(resolution: Resolution, target: Decoder | str, stage: Stage) -> tuple[MemoryLine, ...]:
     """The engine's own memory on one rank; only what depends on no model where the target's sizes are not known."""
     split = split_of(resolution.request.spec)
-    found = [_context(), *_machine_itself(resolution.device), *_communicator(split)]
+    found = [_context(), *_machine_itself(resolution.device), *_communicator(split), *_received(resolution, stage)]
     if isinstance(target, Decoder):
-        found += (_activation_peak(resolution, target, split), *_hidden_states(resolution, target))
-        found += (*_expert_workspace(resolution, target, split), *_draft_logits(resolution, target))
+        found += (_activation_peak(resolution, target, split, stage), *_hidden_states(resolution, target, stage))
+        found += _expert_workspace(resolution, target, split)
+        found += _draft_logits(resolution, target) if stage.is_last else ()
     return tuple(found)
 
 
-def _activation_peak(resolution: Resolution, target: Decoder, split: Split) -> MemoryLine:
+def _activation_peak(resolution: Resolution, target: Decoder, split: Split, stage: Stage) -> MemoryLine:
     """The wider of a step's intermediate results and the sampler's sort of fp32 logits, which run one after the other.
 
+    Only the last stage samples.
     Source: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.profile_run.
     """
     frame, dimensions = resolution.frame, target.dimensions
-    logits = frame.max_num_seqs * dimensions.vocabulary
+    logits = frame.max_num_seqs * dimensions.vocabulary if stage.is_last else 0
     sampler_bytes = logits * SAMPLER_LOGIT.value
     elements = _token_elements(target, split, pads_heads=resolution.device.compute_capability[0] != 12)
     step_bytes = frame.max_num_batched_tokens * elements * _ELEMENT_BYTES
@@ -89,13 +93,26 @@ def _compressed_elements(
     return 3 * compressed.hidden_states * dimensions.hidden + (heads + 2 * padded) * dimensions.head
 
 
-def _hidden_states(resolution: Resolution, target: Decoder) -> Iterator[MemoryLine]:
+def _received(resolution: Resolution, stage: Stage) -> Iterator[MemoryLine]:
+    """What the stage before sends, as wide as the widest step and where graphs read it.
+
+    Source: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.load_model.
+    """
+    count, hidden_bytes = received(resolution, stage)
+    tokens = resolution.frame.max_num_batched_tokens
+    if count:
+        size = Bytes(tokens * count * hidden_bytes)
+        because = f"{tokens} tokens x {count} tensors x {hidden_bytes} bytes"
+        yield exact_line("hidden states of the stage before", Holder.ENGINE, Part.OTHER, size, because)
+
+
+def _hidden_states(resolution: Resolution, target: Decoder, stage: Stage) -> Iterator[MemoryLine]:
     """What a drafter reads of the target; DeepSeek V4 keeps all its parallel hidden states beside, whatever drafts.
 
     Source: vllm/v1/worker/gpu/spec_decode/target_dependent_ar/speculator.py: TargetDependentARSpeculator;
     vllm/models/deepseek_v4/nvidia/model.py: DeepseekV4Model.
     """
-    if resolution.request.spec.speculative is None:
+    if resolution.request.spec.speculative is None or not stage.is_last:
         return
     dimensions, tokens = target.dimensions, resolution.frame.max_num_batched_tokens
     yield line_within(

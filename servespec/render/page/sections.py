@@ -8,6 +8,7 @@ from servespec.render.alignment import or_nothing
 from servespec.render.diagnostics import address, summary
 from servespec.render.memory_rows import (
     NAMES,
+    by_stage,
     gib,
     held,
     measured_by,
@@ -33,6 +34,7 @@ from servespec.render.plan_tables import (
     resolved_table,
     sizes_table,
     sources_of,
+    stages_table,
     steps_table,
 )
 from servespec.render.tier_rows import predicted_by
@@ -166,9 +168,11 @@ def _memory(plan: Json) -> Iterator[Markup]:
         return
     ledgers = {source: one["memory"] for source, one in sources_of(plan).items() if one["memory"] is not None}
     yield element("p", f"GiB: {spending(memory)}; {memory_verdict(memory)}.", _which_rank(plan))
-    yield _memory_figure({_NAMES[source]: ledger for source, ledger in ledgers.items()})
+    yield _memory_figure(dict(_bars(ledgers)))
     yield table(memory_table(memory, ledgers.get("stock")))
     yield from (element("p", with_code(text)) for text in (held(memory), measured_by(memory), *reasons(memory)) if text)
+    if "stages" in memory:
+        yield table(stages_table(memory))
     if "stock" in ledgers:
         yield table(beside_stock_table(memory, ledgers["stock"]))
     yield details("Every line of the memory", table(memory_lines_table(memory)))
@@ -176,7 +180,16 @@ def _memory(plan: Json) -> Iterator[Markup]:
 
 def _which_rank(plan: Json) -> str:
     count = plan["device"]["count"]
+    if "stages" in plan["memory"]:
+        return f" Of {count} devices, this is one of the stage that decides."
     return f" Of {count} devices, this is the one that holds most." if count > 1 else ""
+
+
+def _bars(ledgers: Mapping[str, Json]) -> Iterator[tuple[str, Json]]:
+    """Of the plan and of the stock engine, and of each of their pipeline stages."""
+    for source, memory in ledgers.items():
+        stages = by_stage(memory) or {"": memory}
+        yield from ((f"{_NAMES[source]} {name}".rstrip(), stage) for name, stage in stages.items())
 
 
 def _memory_figure(bars: Mapping[str, Json]) -> Markup:
