@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from servespec.compiler.plan import Plan
-from tests.plans import compiled, model_folder
+from tests.plans import compiled, model_folder, preset_model
 
 Json = dict[str, Any]
 
@@ -25,6 +25,12 @@ QWEN3_30B: Json = {
 def public(name: str, **changes: Any) -> Json:
     """A model of ``tests/models``."""
     config: Json = json.loads(Path(model_folder(name), "config.json").read_text(encoding="utf-8"))
+    return config | changes
+
+
+def public_preset(name: str, **changes: Any) -> Json:
+    """A model that presets bring, with changes."""
+    config: Json = json.loads(Path(preset_model(name), "config.json").read_text(encoding="utf-8"))
     return config | changes
 
 

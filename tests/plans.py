@@ -13,6 +13,7 @@ from servespec.schema.source import SpecSource, read_source
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 MODELS = Path(__file__).resolve().parent / "models"
+PRESET_MODELS = REPOSITORY / "servespec/presets/models"
 
 Json = dict[str, Any]
 
@@ -20,6 +21,11 @@ Json = dict[str, Any]
 def model_folder(name: str) -> str:
     """The folder of one of the models under `tests/models`, as a spec names it."""
     return str(MODELS / name)
+
+
+def preset_model(name: str) -> str:
+    """The folder of a model that presets bring, as a spec names it."""
+    return str(PRESET_MODELS / name.replace("/", "--"))
 
 
 def spec_of(model: str, gpu: str, /, **sections: Any) -> Json:

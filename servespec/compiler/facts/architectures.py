@@ -6,6 +6,7 @@ the layers under vllm/model_executor/layers/mamba.
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Final
 
 from servespec.provenance import Sourced
 from servespec.units import Tokens
@@ -163,6 +164,16 @@ def _blackwell_kv(version: str) -> Sourced[str]:
     quote = 'cache_config.cache_dtype = "fp8_e4m3"'
     return Sourced("fp8_e4m3", "KV cache dtype", "vllm", version, _MODEL_HOOKS, quote)
 
+
+BFLOAT16_CACHE_IS_AUTO: Final = Sourced(
+    ("DeepseekV32ForCausalLM",),
+    "architectures",
+    "vllm",
+    "0.33.0",
+    "vllm/model_executor/models/config.py",
+    'if cache_config.cache_dtype == "bfloat16": cache_config.cache_dtype = "auto"',
+)
+"""Models that read a cache type of `bfloat16` as `auto`, which a backend may still pack."""
 
 BLACKWELL_KV_CACHE_HOOKS: Mapping[str, Mapping[str, Sourced[str]]] = MappingProxyType(
     {

@@ -489,7 +489,7 @@ _STEP5 = ("Step5ForCausalLM", "Step5ForConditionalGeneration")
 OWN_ROWS: tuple[tuple[tuple[str, ...], BackendFacts, str, str], ...] = (
     (
         _V4,
-        replace(_LATENT_BASE, name="FLASHMLA_SPARSE_DSV4", support=ALWAYS, is_sparse=True),
+        replace(_LATENT_BASE, name="FLASHMLA_SPARSE_DSV4", support=ALWAYS, is_sparse=True, block_sizes_tokens=(256,)),
         "vllm/models/deepseek_v4/sparse_mla.py",
         _support_quote(ALWAYS),
     ),
@@ -501,7 +501,7 @@ OWN_ROWS: tuple[tuple[tuple[str, ...], BackendFacts, str, str], ...] = (
     ),
     (
         _M3,
-        BackendFacts(name="MINIMAX_M3_SPARSE", support=UNIFORM_BATCH, is_sparse=True),
+        BackendFacts(name="MINIMAX_M3_SPARSE", support=UNIFORM_BATCH, is_sparse=True, block_sizes_tokens=(128,)),
         "vllm/models/minimax_m3/common/sparse_attention.py",
         _support_quote(UNIFORM_BATCH),
     ),

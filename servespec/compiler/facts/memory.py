@@ -17,22 +17,17 @@ _SIZES = "def get_supported_kernel_block_sizes(kv_cache_spec=None) -> list[int |
 COMPRESSED_BLOCK_TOKENS: Final = in_engine(
     256, "tokens", "vllm/models/deepseek_v4/sparse_mla.py", _SIZES + "return [256]", "all that the kernel takes"
 )
-_FIRST_OF = "the smallest that the kernel takes, where it does not take the default"
-BLOCK_TOKENS: Final[Mapping[str, Sourced[int]]] = MappingProxyType(
-    {
-        "FLASHMLA": in_engine(64, "tokens", f"{_BACKENDS}/mla/flashmla.py", _SIZES + "return [64]", _FIRST_OF),
-        "FLASHMLA_SPARSE": in_engine(
-            64, "tokens", f"{_BACKENDS}/mla/flashmla_sparse.py", "return [64] return [MultipleOf(64)]", _FIRST_OF
-        ),
-        "CUTLASS_MLA": in_engine(128, "tokens", f"{_BACKENDS}/mla/cutlass_mla.py", _SIZES + "return [128]", _FIRST_OF),
-        "FLASHINFER_MLA": in_engine(
-            32, "tokens", f"{_BACKENDS}/mla/flashinfer_mla.py", _SIZES + "return [32, 64]", _FIRST_OF
-        ),
-        "FLASHMLA_SPARSE_DSV4": COMPRESSED_BLOCK_TOKENS,
-        "FLASHINFER_MLA_SPARSE_DSV4": COMPRESSED_BLOCK_TOKENS,
-    }
+INDEX_BLOCK_TOKENS: Final = in_engine(
+    64,
+    "tokens",
+    f"{_BACKENDS}/mla/indexer.py",
+    _SIZES + "return [1, MultipleOf(16)] if current_platform.is_rocm() else [64]",
+    "of the index beside sparse attention, on NVIDIA GPUs",
 )
-"""Blocks of the backends that do not take the engine's default."""
+PREFERRED_BLOCK_TOKENS: Final[Mapping[str, Sourced[int]]] = MappingProxyType(
+    {"B12X": in_engine(128, "tokens", f"{_BACKENDS}/b12x.py", "_B12X_PREFERRED_PAGE_SIZE = 128")}
+)
+"""Of backends that take another size than the smallest that they support, where they are alone."""
 
 DEFAULT_UTILIZATION: Final = Sourced(
     0.92, "share of the device", "vllm", "0.33.0", _CACHE, "gpu_memory_utilization: float = Field(default=0.92, gt=0"

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, replace
 
-from servespec.compiler.facts.memory import BLOCK_TOKENS, DEFAULT_BLOCK_TOKENS
+from servespec.compiler.memory.block_tokens import block_tokens_of
 from servespec.compiler.memory.split import Split, split_of
 from servespec.compiler.memory.storage import dtype_bytes
-from servespec.compiler.model import Model
+from servespec.compiler.resolve.cache_dtype import kv_cache_dtype
 from servespec.compiler.resolve.request import engine_field
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.schema.spec import ServingSpec
@@ -23,9 +23,9 @@ class StateTypes:
 class CacheTerms:
     """``element_bytes`` is one cached element of attention, ``model_bytes`` one of the model's own type.
 
-    ``is_type_written`` says that somebody chose the cached type, so that a backend may not.  ``index_type`` is that of
-    a sparse index; ``keeps_prefixes`` says that prefixes are cached, for which states are kept at block boundaries.
-    ``context_tokens`` is the longest context.
+    ``dtype`` is the cached type by the engine's name, `auto` where nobody chose one, so that a backend may.
+    ``index_type`` is that of a sparse index; ``keeps_prefixes`` says that prefixes are cached, for which states are
+    kept at block boundaries.  ``context_tokens`` is the longest context.
     """
 
     split: Split
@@ -34,7 +34,7 @@ class CacheTerms:
     block_tokens: int
     context_tokens: int
     drafts: int = 0
-    is_type_written: bool = True
+    dtype: str = "auto"
     index_type: str = "auto"
     backend: str = ""
     compute_capability: tuple[int, int] = (9, 0)
@@ -44,16 +44,25 @@ class CacheTerms:
     def with_split(self, split: Split) -> "CacheTerms":
         return replace(self, split=split)
 
+    def with_dtype(self, dtype: str, spec: ServingSpec) -> "CacheTerms | str":
+        """The same with another cached type, or why what it takes is not known."""
+        element_bytes = _element_bytes(dtype, spec)
+        if element_bytes is None:
+            return f"no formula is known for the cache type `{dtype}`"
+        return replace(self, dtype=dtype, element_bytes=element_bytes)
+
     def with_block(self, block_tokens: int) -> "CacheTerms":
         return replace(self, block_tokens=block_tokens)
 
 
 def terms_of(resolution: Resolution, context_tokens: int) -> CacheTerms | str:
     """The terms of a resolved spec, or why they cannot be told."""
-    spec = resolution.request.spec
-    element_bytes = _element_bytes(spec, resolution.request.target)
+    spec, dtype = resolution.request.spec, kv_cache_dtype(resolution.request)
+    element_bytes, block_tokens = _element_bytes(dtype, spec), block_tokens_of(resolution)
     if element_bytes is None:
-        return f"no formula is known for the cache type `{spec.memory.kv_cache_dtype}`"
+        return f"no formula is known for the cache type `{dtype}`"
+    if isinstance(block_tokens, str):
+        return block_tokens
     if engine_field(spec, "memory", "kv_cache_dtype_skip_layers", None):
         return "no formula is known for a cache of several types"
     if engine_field(spec, "memory", "use_replayssm", False):
@@ -62,10 +71,10 @@ def terms_of(resolution: Resolution, context_tokens: int) -> CacheTerms | str:
         split=split_of(spec),
         element_bytes=element_bytes,
         model_bytes=dtype_bytes(spec.model.dtype),
-        block_tokens=_block_tokens(resolution),
+        dtype=dtype,
+        block_tokens=block_tokens,
         context_tokens=context_tokens,
         drafts=resolution.frame.num_speculative_tokens,
-        is_type_written=_cache_type(spec, resolution.request.target) is not None,
         index_type=str(engine_field(spec, "attention", "indexer_kv_dtype", "auto")),
         backend=_backend(resolution),
         compute_capability=resolution.device.compute_capability,
@@ -77,31 +86,16 @@ def terms_of(resolution: Resolution, context_tokens: int) -> CacheTerms | str:
     )
 
 
-def _block_tokens(resolution: Resolution) -> int:
-    """Source: vllm/platforms/interface.py: Platform.update_block_size_for_backend."""
-    written = resolution.request.spec.memory.block_size
-    if written is not None:
-        return written
-    return BLOCK_TOKENS.get(_backend(resolution), DEFAULT_BLOCK_TOKENS).value
-
-
 def _backend(resolution: Resolution) -> str:
     """The backend that decides blocks; one that is asked for stays where its support is not known."""
     asked = resolution.request.spec.attention.backend or ""
     return resolution.candidates[0].backend if resolution.candidates else asked
 
 
-def _element_bytes(spec: ServingSpec, target: Model) -> int | None:
+def _element_bytes(dtype: str, spec: ServingSpec) -> int | None:
     """Bytes of one cached element; None for packed types."""
-    name = _cache_type(spec, target)
-    if name is None:
+    if dtype == "auto":
         return dtype_bytes(spec.model.dtype)
-    if name in ("bfloat16", "float16", "half"):
+    if dtype in ("bfloat16", "float16", "half"):
         return 2
-    return 1 if name in ("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla", "fp8_inc") else None
-
-
-def _cache_type(spec: ServingSpec, target: Model) -> str | None:
-    """The spec's, else the checkpoint's; None is left to the engine."""
-    written = spec.memory.kv_cache_dtype
-    return target.traits.checkpoint_kv_cache_dtype if written in (None, "auto") else written
+    return 1 if dtype in ("fp8", "fp8_e4m3", "fp8_e5m2", "fp8_ds_mla", "fp8_inc") else None

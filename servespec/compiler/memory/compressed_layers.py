@@ -56,7 +56,7 @@ def window_layer(model: Model, terms: CacheTerms, holder: Holder) -> KvLayer | s
 
 
 def _refusal(model: Model, terms: CacheTerms) -> str:
-    if not _is_plain(terms) and terms.is_type_written and terms.element_bytes != 1:
+    if not _is_plain(terms) and terms.dtype != "auto" and terms.element_bytes != 1:
         return "the packed cache of this backend takes fp8 alone"
     if terms.block_tokens % COMPRESSED_BLOCK_TOKENS.value:
         return f"blocks of {terms.block_tokens} tokens are no multiple of {COMPRESSED_BLOCK_TOKENS.value}"

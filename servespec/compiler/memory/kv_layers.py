@@ -28,6 +28,7 @@ from servespec.compiler.memory.split import drafter_split_of, split_of
 from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.memory.state_layers import hybrid_block_tokens, state_bytes, state_layer
 from servespec.compiler.model import Model
+from servespec.compiler.resolve.cache_dtype import draft_kv_cache_dtype
 from servespec.compiler.resolve.request import engine_field, max_model_len
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.units import Bytes, Tokens
@@ -201,8 +202,20 @@ def _latent_layer(terms: CacheTerms, holder: Holder, token_bytes: int) -> KvLaye
 
 def _latent_token_bytes(model: Model, terms: CacheTerms) -> int:
     """One vector for all heads, whole on each rank."""
-    packed = model.traits.uses_sparse_index and terms.element_bytes == 1
+    packed = model.traits.uses_sparse_index and packs_scales(terms)
     return SPARSE_FP8_TOKEN_BYTES.value if packed else (model.traits.head_size or 0) * terms.element_bytes
+
+
+def packs_scales(terms: CacheTerms) -> bool:
+    """Whether a backend of sparse attention keeps scales and positions beside an fp8 vector.
+
+    Source: vllm/model_executor/layers/attention/mla_attention.py: _canonicalize_sparse_mla_kv_cache_dtype.
+    """
+    by_backend = {
+        "FLASHMLA_SPARSE": ("fp8", "fp8_e4m3", "fp8_e5m2"),
+        "FLASHINFER_MLA_SPARSE_SM120": ("auto", "bfloat16", "fp8", "fp8_e4m3"),
+    }
+    return terms.dtype == "fp8_ds_mla" or terms.dtype in by_backend.get(terms.backend, ())
 
 
 def _latent_layers(model: Model, terms: CacheTerms, holder: Holder, layers: int) -> Layers | str:
@@ -297,9 +310,20 @@ def _drafter_layers(resolution: Resolution, target: TargetCaches) -> tuple[KvLay
         return ()
     if draft is request.target:
         return _own_layers(draft, target, method)
-    terms = target.terms.with_split(drafter_split_of(request.spec)) if method == "draft_model" else target.terms
+    terms = _drafter_terms(resolution, target.terms)
+    if isinstance(terms, str):
+        return f"the drafter: {terms}"
     found = layers_of(draft, terms, Holder.DRAFTER)
     return f"the drafter: {found}" if isinstance(found, str) else tuple(layer for layers in found for layer in layers)
+
+
+def _drafter_terms(resolution: Resolution, terms: CacheTerms) -> CacheTerms | str:
+    """A draft model of its own has its own ranks; a head may have another cached type."""
+    request, method = resolution.request, resolution.drafting.method.value
+    if method == "draft_model":
+        return terms.with_split(drafter_split_of(request.spec))
+    dtype = draft_kv_cache_dtype(request, method)
+    return terms if dtype == terms.dtype else terms.with_dtype(dtype, request.spec)
 
 
 def _own_layers(model: Model, target: TargetCaches, method: str | None) -> tuple[KvLayer, ...] | str:

@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
-from servespec.compiler.facts.architectures import kv_cache_dtype_hook
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode, connector_needs_piecewise
-from servespec.compiler.facts.devices import is_cpu, is_sm100
+from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.graphs.split import CaptureFields, resolved_kinds
 from servespec.compiler.model import Model
 from servespec.compiler.resolve.attention_needs import AttentionNeeds, AttentionQuestion
 from servespec.compiler.resolve.batch_limits import BatchRequest
 from servespec.compiler.resolve.batch_limits import Drafting as BatchDrafting
+from servespec.compiler.resolve.cache_dtype import draft_kv_cache_dtype, kv_cache_dtype
 from servespec.compiler.resolve.config_mode import ModeRequest, resolve_config_mode
 from servespec.compiler.resolve.drafting import Drafting
 from servespec.compiler.resolve.model_runner import ModelRunner, RunnerRequest
@@ -160,7 +160,9 @@ def attention_question(request: ResolveRequest, model: Model, drafting: Drafting
         head_size=traits.head_size,
         architectures=traits.architectures,
         dtype=_dtype(spec.model.dtype, traits.dtype),
-        kv_cache_dtype=_kv_cache_dtype(request, model),
+        kv_cache_dtype=kv_cache_dtype(request)
+        if model is request.target
+        else draft_kv_cache_dtype(request, drafting.method.value),
         block_size_tokens=spec.memory.block_size,
         use_mla=traits.is_mla,
         use_sparse=traits.uses_sparse_index,
@@ -188,15 +190,6 @@ def attention_question(request: ResolveRequest, model: Model, drafting: Drafting
     return AttentionQuestion(
         device=request.device, needs=needs, version=request.engine.facts_version, kernels=request.engine.kernels
     )
-
-
-def _kv_cache_dtype(request: ResolveRequest, model: Model) -> str:
-    """The type of the spec, else what the model's hook or its checkpoint makes of `auto`."""
-    written = request.spec.memory.kv_cache_dtype
-    if written not in (None, "auto"):
-        return str(written)
-    hook = kv_cache_dtype_hook(model.traits.architectures, is_sm100(request.device), request.engine.facts_version)
-    return hook or model.traits.checkpoint_kv_cache_dtype or "auto"
 
 
 def _dtype(written: str | None, config: str | None) -> str:
