@@ -12,6 +12,7 @@ from servespec.compiler.resolve.attention import (
     indexer_support,
     least_support,
     named_backend,
+    no_backend,
 )
 from servespec.compiler.resolve.attention_needs import AttentionNeeds, AttentionQuestion, InstalledKernels
 
@@ -266,3 +267,34 @@ def test_adaptive_verification_needs_batches_trimmed_on_the_gpu() -> None:
 
 def test_nothing_serves_an_impossible_wish() -> None:
     assert attention_candidates(ask("h200", dtype="float64")) == ()
+
+
+def asked(gpu: str, needs: dict[str, object], kernels: InstalledKernels = EVERYTHING) -> AttentionQuestion:
+    return AttentionQuestion(
+        device=DEVICES[gpu], needs=AttentionNeeds(**needs), version="0.33.0", kernels=kernels  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("needs", "field", "said"),
+    [
+        ({**SPARSE, "block_size_tokens": 16}, "memory.block_size", "no block size 16 in `FLASH_ATTN_MLA_SPARSE`"),
+        ({**SPARSE, "kv_cache_dtype": "fp8_e5m2"}, "memory.kv_cache_dtype", "no KV cache dtype fp8_e5m2 in"),
+        ({**DENSE, "dtype": "float32", "kv_cache_dtype": "nvfp4"}, "attention.backend", "takes this model and spec"),
+    ],
+    ids=["block", "cached-type", "several"],
+)
+def test_what_no_backend_takes_is_refused_where_it_is_written(needs: dict[str, object], field: str, said: str) -> None:
+    question = asked("h200", needs)
+    (refusal,) = no_backend(question)
+
+    assert attention_candidates(question) == ()
+    assert refusal.field == field
+    assert said in refusal.because
+
+
+def test_a_backend_that_may_be_there_is_no_refusal() -> None:
+    needs = {**DENSE, "kv_cache_dtype": "nvfp4"}
+
+    assert attention_candidates(asked("b200", needs, UNKNOWN)) != ()
+    assert no_backend(asked("b200", needs, UNKNOWN)) == ()

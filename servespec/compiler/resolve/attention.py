@@ -72,6 +72,51 @@ def attention_candidates(q: AttentionQuestion) -> tuple[Candidate, ...]:
     return tuple(found)
 
 
+def no_backend(q: AttentionQuestion) -> tuple[Refusal, ...]:
+    """Why the engine would refuse, where each backend lacks something; one that may be there is no reason to.
+
+    The place is what the spec says and the nearest backends all lack.
+    """
+    lacking = {name: _lacking(name, q) for name in backend_priorities(q)}
+    if any(reasons is None for reasons in lacking.values()):
+        return ()
+    by_reasons: dict[tuple[str, ...], list[str]] = {}
+    for name, reasons in lacking.items():
+        by_reasons.setdefault(reasons or (), []).append(name)
+    nearest = _nearest([reasons for reasons in by_reasons if reasons])
+    fields = {_field_of(reasons) for reasons in nearest}
+    listed = "; ".join(f"no {', no '.join(reasons)} in {_named(by_reasons[reasons])}" for reasons in nearest)
+    message = f"no attention backend of vLLM {q.version} takes this model and spec on this device: {listed}"
+    return (Refusal(fields.pop() if len(fields) == 1 else BACKEND, message, _SELECTOR),)
+
+
+def _named(backends: list[str]) -> str:
+    return ", ".join(f"`{name}`" for name in backends)
+
+
+def _nearest(lists: list[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """What those lack that lack only what the spec says, else what those lack that lack least."""
+    told = [reasons for reasons in lists if _field_of(reasons) != BACKEND]
+    fewest = min(map(len, lists), default=0)
+    return told or [reasons for reasons in lists if len(reasons) == fewest]
+
+
+def _lacking(name: str, q: AttentionQuestion) -> tuple[str, ...] | None:
+    """Empty where the backend is not installed alone; None where it may be taken, or is not known."""
+    sourced = q.facts.backends.get(name)
+    if sourced is None:
+        return None
+    reasons = tuple(invalid_reasons(sourced.value, q))
+    return reasons if reasons or q.kernels.has(sourced.value.package) is False else None
+
+
+def _field_of(reasons: tuple[str, ...]) -> str:
+    """The field of the spec that a lone reason is about."""
+    starts = {"block size ": "memory.block_size", "KV cache dtype ": "memory.kv_cache_dtype", "dtype ": "model.dtype"}
+    found = [field for start, field in starts.items() if reasons[0].startswith(start)]
+    return found[0] if len(reasons) == 1 and found else BACKEND
+
+
 def named_backend(name: str, q: AttentionQuestion) -> tuple[tuple[Candidate, ...], tuple[Refusal, ...]]:
     """A backend that the spec names: what it can be captured in, and why the engine would refuse it.
 

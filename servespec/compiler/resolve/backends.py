@@ -11,6 +11,7 @@ from servespec.compiler.resolve.attention import (
     attention_candidates,
     least_support,
     named_backend,
+    no_backend,
 )
 from servespec.compiler.resolve.attention_needs import AttentionQuestion
 from servespec.compiler.resolve.config_mode import ModeResolution
@@ -29,7 +30,8 @@ def target_candidates(
     if question is None:
         return (), ()
     if name is None or name == "auto":
-        return attention_candidates(question), ()
+        found = attention_candidates(question)
+        return found, () if found else no_backend(question)
     return named_backend(name, question)
 
 
