@@ -10,6 +10,8 @@ from servespec.compiler.memory.matrix import FP32_ELEMENTS, Matrix, Role, small
 from servespec.compiler.memory.recurrent_matrices import recurrent_layer
 from servespec.compiler.memory.split import Split
 
+_EXPERTS = ("mlp.experts",)
+
 
 def vocabulary(dimensions: Dimensions, split: Split) -> Matrix:
     """An embedding or an output head: rows padded, then shared by the ranks.
@@ -60,7 +62,8 @@ def _index_branch(dimensions: Dimensions, split: Split, index: int) -> Iterator[
     if branch is None or not branch.has_index[index]:
         return
     rows = (split.kv_heads(dimensions.kv_heads) + 1) * branch.width
-    yield Matrix(role=Role.ATTENTION, rows=rows, columns=dimensions.hidden)
+    modules = ("self_attn.index_q_proj", "self_attn.index_k_proj")
+    yield Matrix(role=Role.ATTENTION, rows=rows, columns=dimensions.hidden, modules=modules)
     yield small(2 * branch.width)
 
 
@@ -72,8 +75,10 @@ def grouped_attention(dimensions: Dimensions, facts: LayerFacts, split: Split, i
     heads, kv_heads = split.heads(dimensions.heads), split.kv_heads(dimensions.kv_heads)
     gates = heads if dimensions.has_output_gate else 0
     qkv = (heads + gates + 2 * kv_heads) * dimensions.head
-    yield Matrix(role=Role.ATTENTION, rows=qkv, columns=inputs)
-    yield Matrix(role=Role.ATTENTION, rows=dimensions.hidden, columns=heads * dimensions.head)
+    inner = tuple(f"self_attn.{name}_proj" for name in "qkv")
+    yield Matrix(role=Role.ATTENTION, rows=qkv, columns=inputs, modules=inner)
+    outputs = heads * dimensions.head
+    yield Matrix(role=Role.ATTENTION, rows=dimensions.hidden, columns=outputs, modules=("self_attn.o_proj",))
     if dimensions.qkv_bias:
         yield small(qkv)
     if dimensions.output_bias:
@@ -90,14 +95,22 @@ def _latent_attention(dimensions: Dimensions, latent: LatentDimensions, split: S
     """Source: vllm/model_executor/models/deepseek_v2.py: DeepseekV2MLAAttention."""
     heads, hidden = split.heads(dimensions.heads), dimensions.hidden
     query = heads * (latent.plain_width + latent.rotated_width)
-    yield Matrix(role=Role.ATTENTION, rows=latent.query_rank + latent.kv_rank + latent.rotated_width, columns=hidden)
-    yield Matrix(role=Role.ATTENTION, rows=query, columns=latent.query_rank or hidden)
-    yield Matrix(role=Role.ATTENTION, rows=heads * (latent.plain_width + latent.value_width), columns=latent.kv_rank)
-    yield Matrix(role=Role.ATTENTION, rows=hidden, columns=heads * latent.value_width)
+    down = latent.query_rank + latent.kv_rank + latent.rotated_width
+    up = heads * (latent.plain_width + latent.value_width)
+    kv, named = ("kv_a_proj_with_mqa",), "q_b_proj" if latent.query_rank else "q_proj"
+    yield _attention(down, hidden, *(("q_a_proj", *kv) if latent.query_rank else kv))
+    yield _attention(query, latent.query_rank or hidden, named)
+    yield _attention(up, latent.kv_rank, "kv_b_proj")
+    yield _attention(hidden, heads * latent.value_width, "o_proj")
     yield small(latent.query_rank + latent.kv_rank)
     if latent.index_heads and latent.has_index[index]:
-        yield Matrix(role=Role.ATTENTION, rows=latent.index_heads * latent.index_width, columns=latent.query_rank)
+        yield _attention(latent.index_heads * latent.index_width, latent.query_rank, "indexer.wq_b")
         yield Matrix(role=Role.ATTENTION, rows=latent.index_heads + latent.index_width, columns=hidden, is_plain=True)
+
+
+def _attention(rows: int, columns: int, *names: str) -> Matrix:
+    """A matrix of attention by the checkpoint's names of what is joined in it."""
+    return Matrix(role=Role.ATTENTION, rows=rows, columns=columns, modules=tuple(f"self_attn.{name}" for name in names))
 
 
 def unpacked_latent(dimensions: Dimensions, split: Split) -> Matrix | None:
@@ -112,10 +125,11 @@ def unpacked_latent(dimensions: Dimensions, split: Split) -> Matrix | None:
     return Matrix(role=Role.ATTENTION, rows=rows, columns=latent.kv_rank, is_plain=True)
 
 
-def mlp(hidden: int, width: int, split: Split, *, has_bias: bool = False) -> Iterator[Matrix]:
+def mlp(hidden: int, width: int, split: Split, *, has_bias: bool = False, name: str = "mlp") -> Iterator[Matrix]:
     own = ceil(width / split.tensor)
-    yield Matrix(role=Role.MLP, rows=own, columns=hidden, copies=2)
-    yield Matrix(role=Role.MLP, rows=hidden, columns=own)
+    wide = (f"{name}.gate_proj", f"{name}.up_proj")
+    yield Matrix(role=Role.MLP, rows=own, columns=hidden, copies=2, modules=wide)
+    yield Matrix(role=Role.MLP, rows=hidden, columns=own, modules=(f"{name}.down_proj",))
     if has_bias:
         yield small(2 * own + hidden)
 
@@ -131,13 +145,14 @@ def _experts(dimensions: Dimensions, experts: ExpertDimensions, split: Split) ->
     """Routed experts are sliced over the ranks, or spread over them; the router is on each."""
     hidden, own = dimensions.hidden, split.local_experts(experts.count)
     width = ceil(experts.width / split.expert_width)
-    yield Matrix(role=Role.EXPERTS, rows=width, columns=hidden, copies=2 * own)
-    yield Matrix(role=Role.EXPERTS, rows=hidden, columns=width, copies=own)
+    yield Matrix(role=Role.EXPERTS, rows=width, columns=hidden, copies=2 * own, modules=_EXPERTS)
+    yield Matrix(role=Role.EXPERTS, rows=hidden, columns=width, copies=own, modules=_EXPERTS)
     yield small((FP32_ELEMENTS if experts.has_wide_router else 1) * experts.count * hidden)
     if experts.has_bias:
         yield small(own * (2 * width + hidden) + experts.count)
     if experts.shared_width:
         is_whole = dimensions.compressed is not None and split.has_whole_shared_experts
-        yield from mlp(hidden, experts.shared_width, Split() if is_whole else split)
+        shared = Split() if is_whole else split
+        yield from mlp(hidden, experts.shared_width, shared, name="mlp.shared_experts")
     if experts.has_shared_gate:
         yield small(hidden)

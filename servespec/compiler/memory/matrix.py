@@ -24,13 +24,17 @@ _LINEAR = (Role.ATTENTION, Role.MLP)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matrix:
-    """``copies`` equal matrices of one rank; ``is_plain`` ones are never quantized."""
+    """``copies`` equal matrices of one rank; ``is_plain`` ones are never quantized.
+
+    ``modules`` are the checkpoint's names of what is joined in it, below its layer.
+    """
 
     role: Role
     rows: int
     columns: int
     copies: int = 1
     is_plain: bool = False
+    modules: tuple[str, ...] = ()
 
     def size_bytes(self, storage: ModelStorage) -> Bytes:
         stored = storage.plain

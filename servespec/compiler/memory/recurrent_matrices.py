@@ -22,9 +22,10 @@ def _delta_net(recurrent: RecurrentDimensions, hidden: int, split: Split) -> Ite
     sizes, ranks = recurrent.sizes, split.tensor
     values, channels = sizes.heads * sizes.width // ranks, conv_width(sizes, recurrent.family, ranks) // ranks
     heads = split.heads(sizes.heads)
-    yield Matrix(role=Role.ATTENTION, rows=channels + values, columns=hidden)
+    inner, outer = ("linear_attn.in_proj_qkvz",), ("linear_attn.out_proj",)
+    yield Matrix(role=Role.ATTENTION, rows=channels + values, columns=hidden, modules=inner)
     yield Matrix(role=Role.ATTENTION, rows=2 * heads, columns=hidden, is_plain=True)
-    yield Matrix(role=Role.ATTENTION, rows=hidden, columns=values)
+    yield Matrix(role=Role.ATTENTION, rows=hidden, columns=values, modules=outer)
     yield small(channels * sizes.kernel + heads * (1 + FP32_ELEMENTS) + sizes.width)
 
 

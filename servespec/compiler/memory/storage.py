@@ -5,11 +5,13 @@ from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
+from servespec.compiler.memory.left_plain import NOTHING_LEFT_PLAIN, LeftPlain, left_plain
 from servespec.compiler.model import Model
 from servespec.units import Bytes
 
 _EIGHT_BITS = ("fp8", "fbgemm_fp8", "ptpc_fp8", "modelopt", "modelopt_fp8")
 _FOUR_BITS = ("awq", "awq_marlin", "gptq", "gptq_marlin")
+_FOUR_BIT_FLOAT = 4
 _DTYPE_BYTES = {"float32": 4, "float": 4}
 _HALF_BYTES = 2
 
@@ -36,7 +38,8 @@ class Storage:
 class ModelStorage:
     """Of a model's matrices: linear layers, routed experts, and all else, which is never quantized.
 
-    ``name`` is for a person; ``is_known`` is False for a quantization that no formula is known for.
+    ``name`` is for a person; ``is_known`` is False for a quantization that no formula is known for.  ``left_plain``
+    are modules that are not quantized.
     """
 
     name: str
@@ -44,6 +47,7 @@ class ModelStorage:
     linear: Storage
     expert: Storage
     is_known: bool = True
+    left_plain: LeftPlain = NOTHING_LEFT_PLAIN
 
 
 _PACKED_EXPERTS = Storage(bits=4, scale_bits=8, columns=32, slack=0.02)
@@ -71,9 +75,11 @@ def storage_of(model: Model, dtype: str | None, quantization: str | None) -> Mod
     found = _quantized(method, section)
     if found is None:
         return ModelStorage(name=method, plain=plain, linear=plain, expert=plain, is_known=False)
+    skipped = left_plain(method, section)
     if model.traits.model_type == "deepseek_v4" and model.config.get("expert_dtype", "fp4") == "fp4":
-        return ModelStorage(name=f"{method}, experts in mxfp4", plain=plain, linear=found, expert=_PACKED_EXPERTS)
-    return ModelStorage(name=method, plain=plain, linear=found, expert=found)
+        name = f"{method}, experts in mxfp4"
+        return ModelStorage(name=name, plain=plain, linear=found, expert=_PACKED_EXPERTS, left_plain=skipped)
+    return ModelStorage(name=method, plain=plain, linear=found, expert=found, left_plain=skipped)
 
 
 def _quantized(method: str, section: Mapping[str, Any]) -> Storage | None:
@@ -111,7 +117,10 @@ def _compressed(section: Mapping[str, Any]) -> Storage | None:
     bits = _integer(weights, "num_bits") if isinstance(weights, Mapping) else None
     if bits is None or not isinstance(weights, Mapping):
         return None
-    return Storage(bits=bits, scale_bits=16, columns=_integer(weights, "group_size") or 0, slack=0.03)
+    # Four-bit floats have scales in fp8.
+    is_float = str(weights.get("type", "")).lower() == "float"
+    scale_bits = 8 if is_float and bits == _FOUR_BIT_FLOAT else 16
+    return Storage(bits=bits, scale_bits=scale_bits, columns=_integer(weights, "group_size") or 0, slack=0.03)
 
 
 def _integer(section: Mapping[str, Any], *keys: str) -> int | None:

@@ -1,7 +1,7 @@
 """Bytes of the target's and the drafter's weights on the rank that holds most, by formula from config.json."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from servespec.compiler.facts.architectures import BREAKABLE_ARCHITECTURES
@@ -55,7 +55,29 @@ def decoder_of(model: Model, dtype: str | None, quantization: str | None) -> Dec
     if not storage.is_known:
         return f"no formula is known for weights quantized by `{storage.name}`"
     share = 0.0 if known else UNKNOWN_LAYERS_SHARE
-    return Decoder(name=name, dimensions=dimensions, facts=facts, storage=storage, share=share)
+    found = Decoder(name=name, dimensions=dimensions, facts=facts, storage=storage, share=share)
+    return replace(found, storage=_in_doubt(found)) if _misses(found) else found
+
+
+def _misses(decoder: Decoder) -> bool:
+    """Whether the checkpoint leaves modules plain by names that the formulas do not know."""
+    layers = range(decoder.dimensions.layers)
+    by_layer = [
+        {name for matrix in layer(decoder.dimensions, decoder.facts, Split(), index) for name in matrix.modules}
+        for index in layers
+    ]
+    return bool(decoder.storage.left_plain.misses(by_layer))
+
+
+def _in_doubt(decoder: Decoder) -> ModelStorage:
+    """Error bars that reach up to what plain matrices would take."""
+    storage = decoder.storage
+    widened = (
+        replace(stored, slack=max(stored.slack, storage.plain.bits / stored.bits - 1))
+        for stored in (storage.linear, storage.expert)
+    )
+    linear, expert = widened
+    return replace(storage, linear=linear, expert=expert)
 
 
 def _has_other_layers(model: Model) -> bool:
@@ -106,8 +128,10 @@ def _stage(decoder: Decoder, split: Split, layers: range) -> Iterator[Matrix]:
 
 
 def decoder_layer(decoder: Decoder, split: Split, index: int) -> Iterator[Matrix]:
-    """A layer with what a quantized one keeps unpacked."""
-    yield from layer(decoder.dimensions, decoder.facts, split, index)
+    """A layer as it is stored, with what a quantized one keeps unpacked."""
+    skipped = decoder.storage.left_plain
+    for matrix in layer(decoder.dimensions, decoder.facts, split, index):
+        yield replace(matrix, is_plain=True) if skipped.has(matrix.modules, index) else matrix
     recurrent = decoder.dimensions.recurrent
     if recurrent is not None and recurrent.recurs[index]:
         return

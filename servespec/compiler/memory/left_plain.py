@@ -1,0 +1,112 @@
+"""Which modules a quantized checkpoint leaves in the model's own type, by the names that it lists."""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from fnmatch import fnmatchcase
+from typing import Any
+
+_LISTS = ("exclude_modules", "ignore", "ignored_layers", "modules_to_not_convert")
+_OUTER = re.compile(r"^(model\.language_model\.|language_model\.model\.|language_model\.)")
+_NUMBERED = re.compile(r"layers\.(\d+)\b")
+_SHARED = re.compile(r"shared_expert\b")
+_NOT_IN_A_LAYER = re.compile(
+    r"lm_head|embed|norm|router|\bgate\*?$|visual|vision|audio|multi_modal|projector|mtp|conv1d|indexer"
+)
+"""What is never quantized, and what belongs to no decoder layer."""
+
+
+class Naming(Enum):
+    """How a quantization compares an entry with the name of a module."""
+
+    WHOLE = "the name"
+    PART = "a part of the name"
+    WILDCARD = "the name, a part of it, or a pattern of a shell"
+    EXPRESSION = "the name, or a regular expression after `re:`"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftPlain:
+    """Entries as the checkpoint lists them, without what stands before the language model in them."""
+
+    entries: tuple[str, ...] = ()
+    naming: Naming = Naming.WHOLE
+
+    def has(self, modules: Sequence[str], layer: int) -> bool:
+        """Whether all modules that are joined in a matrix are left plain in a layer.
+
+        Source: vllm/model_executor/layers/quantization/utils/quant_utils.py: is_layer_skipped, which refuses a matrix
+        of which only some are.
+        """
+        names = [f"model.layers.{layer}.{module}" for module in modules]
+        return bool(self.entries and names) and all(
+            any(self._meets(entry, name) for entry in self.entries) for name in names
+        )
+
+    def misses(self, modules_by_layer: Sequence[Iterable[str]]) -> tuple[str, ...]:
+        """Entries that may be of decoder layers and meet none of their modules."""
+        layers = len(modules_by_layer)
+        doubtful = [entry for entry in self.entries if not (_NOT_IN_A_LAYER.search(entry) or _is_past(entry, layers))]
+        if not doubtful:
+            return ()
+        names = {f"model.layers.{layer}.{module}" for layer, own in enumerate(modules_by_layer) for module in own}
+        return tuple(
+            entry for entry in doubtful if entry not in names and not any(self._meets(entry, name) for name in names)
+        )
+
+    def _meets(self, entry: str, name: str) -> bool:
+        if entry == name:
+            return True
+        if self.naming is Naming.EXPRESSION:
+            return entry.startswith("re:") and re.match(entry.removeprefix("re:"), name) is not None
+        if name.endswith(".experts") and name in entry:
+            return True
+        if self.naming is Naming.WHOLE:
+            return False
+        return entry in name or (self.naming is Naming.WILDCARD and fnmatchcase(name, entry))
+
+
+NOTHING_LEFT_PLAIN = LeftPlain()
+
+
+def _is_past(entry: str, layers: int) -> bool:
+    """Whether an entry names a layer after the model's own, which drafters have."""
+    found = _NUMBERED.search(entry)
+    return found is not None and int(found.group(1)) >= layers
+
+
+def left_plain(method: str, section: Mapping[str, Any]) -> LeftPlain:
+    """Of a checkpoint's `quantization_config`.
+
+    Sources, below vllm/model_executor/layers/quantization: fp8.py: Fp8Config; auto_awq.py: AutoAWQConfig;
+    auto_gptq.py: AutoGPTQConfig; modelopt.py: ModelOptQuantConfigBase.is_layer_excluded;
+    compressed_tensors/utils.py: should_ignore_layer.
+    """
+    if method.startswith("gptq"):
+        return LeftPlain(tuple(_negative_rules(section)), Naming.EXPRESSION)
+    namings = {"awq": Naming.PART, "modelopt": Naming.WILDCARD, "nvfp4": Naming.WILDCARD}
+    namings["compressed-tensors"] = Naming.EXPRESSION
+    naming = next((found for start, found in namings.items() if method.startswith(start)), Naming.WHOLE)
+    return LeftPlain(tuple(_OUTER.sub("model.", _respelled(entry)) for entry in _listed(section)), naming)
+
+
+def _respelled(entry: str) -> str:
+    """By the names that the formulas use."""
+    return _SHARED.sub("shared_experts", entry.replace("block_sparse_moe", "mlp"))
+
+
+def _listed(section: Mapping[str, Any]) -> Iterator[str]:
+    """Entries of the section, or of the one below it that ModelOpt writes."""
+    inner = section.get("quantization")
+    for place in (section, inner if isinstance(inner, Mapping) else {}):
+        for key in _LISTS:
+            names = place.get(key)
+            yield from (name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+
+
+def _negative_rules(section: Mapping[str, Any]) -> Iterator[str]:
+    rules = section.get("dynamic")
+    for name in rules if isinstance(rules, Mapping) else ():
+        if str(name).startswith("-:"):
+            yield f"re:{str(name).removeprefix('-:')}"
