@@ -124,11 +124,35 @@ def test_what_the_budget_does_not_count_is_beside_it() -> None:
 
 
 def test_graphs_beyond_the_estimate_may_not_fit_the_device() -> None:
-    full = llama(memory={"gpu_memory_utilization": 1.0})
+    full = llama(memory={"gpu_memory_utilization": 0.985})
 
     assert made(full, GRAPHS, line(Part.GRAPHS, 0.96)).fits is Fit.YES
-    assert made(full, (line(Part.GRAPHS, 0.96, 0.5, 1.5),), line(Part.GRAPHS, 0.96)).fits is Fit.MARGINAL
-    assert made(full, (line(Part.GRAPHS, 3.0),), line(Part.GRAPHS, 0.96)).fits is Fit.NO
+    assert made(full, (line(Part.GRAPHS, 0.96, 0.5, 3.5),), line(Part.GRAPHS, 0.96)).fits is Fit.MARGINAL
+    assert made(full, (line(Part.GRAPHS, 4.0),), line(Part.GRAPHS, 0.96)).fits is Fit.NO
+
+
+PINNED = {"kv_cache_memory_bytes": "60GiB"}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "memory", "shares"),
+    [("h200", PINNED, (0.99, 0.996, 0.998)), ("gb10", PINNED, (0.8, 0.92, 0.97))],
+    ids=["own-memory", "shared-memory"],
+)
+def test_the_engine_starts_where_its_share_is_free(
+    gpu: str, memory: dict[str, Any], shares: tuple[float, float, float]
+) -> None:
+    """Beside a pinned cache too, although the engine then has no other use for the share."""
+
+    def start(share: float) -> Fit:
+        return made(llama(gpu, memory={**memory, "gpu_memory_utilization": share})).fits
+
+    fitting, doubtful, refused = shares
+    assert [start(fitting), start(doubtful)] == [Fit.YES, Fit.MARGINAL]
+    with pytest.raises(SpecError, match="the engine starts where") as caught:
+        start(refused)
+    (finding,) = caught.value.diagnostics
+    assert f"write `memory.gpu_memory_utilization: {0.97 if gpu == 'h200' else 0.85}`" in finding.help
 
 
 def test_a_pinned_cache_is_held_against_the_device() -> None:
@@ -218,7 +242,7 @@ def test_weights_that_exceed_the_budget_are_told(tmp_path: Path) -> None:
 
 
 def test_the_changes_fit_and_a_little_less_does_not() -> None:
-    marginal = llama("l4", model={**spec_of("llama-3.1-8b", "l4")["model"], "max_model_len": 34000})
+    marginal = llama("l4", model={**spec_of("llama-3.1-8b", "l4")["model"], "max_model_len": 33000})
     graphs = (line(Part.GRAPHS, 0.1),)
     ledger = made(marginal, graphs)
     assert ledger.fits is Fit.MARGINAL
@@ -233,7 +257,7 @@ def test_the_changes_fit_and_a_little_less_does_not() -> None:
         return made(llama("l4", model=model, memory=memory), graphs).fits
 
     assert [fits(length, 0.92), fits(length + 16, 0.92)] == [Fit.YES, Fit.MARGINAL]
-    assert [fits(34000, share), fits(34000, round(share - 0.01, 2))] == [Fit.YES, Fit.MARGINAL]
+    assert [fits(33000, share), fits(33000, round(share - 0.01, 2))] == [Fit.YES, Fit.MARGINAL]
 
 
 def staged(count: int, **sections: Any) -> Plan:

@@ -33,6 +33,9 @@ def _fits(subject: Findable) -> Iterator[Diagnostic]:
 
 def _place(subject: Findable, ledger: Ledger) -> Place:
     memory = subject.resolution.request.spec.memory
+    is_share_too_large = ledger.budget_bytes > ledger.free_at_start.low
+    if is_share_too_large and memory.gpu_memory_utilization is not None:
+        return subject.place("memory", "gpu_memory_utilization")
     if ledger.pinned_bytes is not None and memory.kv_cache_memory_bytes is not None:
         return subject.place("memory", "kv_cache_memory_bytes")
     if memory.gpu_memory_utilization is not None:
@@ -43,6 +46,13 @@ def _place(subject: Findable, ledger: Ledger) -> Place:
 def _message(subject: Findable, ledger: Ledger) -> str:
     """The verdict by the end of the error bars that it rests on."""
     is_certain = ledger.fits is Fit.NO
+    free = ledger.free_at_start.high if is_certain else ledger.free_at_start.low
+    if ledger.budget_bytes > free:
+        words = "at most" if is_certain else "maybe only"
+        return (
+            f"the engine starts where {size_words(ledger.budget_bytes)} are free, its share of the device, and of the "
+            f"{size_words(ledger.device_bytes)} of `{subject.resolution.device.name}` {words} {size_words(free)} are"
+        )
     left = ledger.cache.high if is_certain else ledger.cache.low
     if left >= ledger.smallest_cache_bytes:
         used = ledger.whole.low if is_certain else ledger.whole.high

@@ -128,6 +128,15 @@ CONTEXT: Final = _measured(
     "consumed less weights: 0.57 and 0.90 GiB",
     "0.51 and 0.37 GiB are left without the persistent hidden states and the workspace of the experts",
 )
+WORKER_CONTEXT: Final = Sourced(
+    Bytes(753_729_536),
+    "bytes",
+    "docs/measurements/2026-11-30-h200-memory-launches-1.json",
+    "0.33.0",
+    "launches",
+    "device_bytes less free_at_start_bytes",
+    "in use of a GPU with memory of its own when a worker has its context and looks at it first",
+)
 MACHINE_ITSELF: Final = Sourced(
     Bytes(11_591 << 20),
     "bytes",

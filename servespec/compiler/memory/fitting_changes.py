@@ -34,7 +34,9 @@ def fitting_changes(resolution: Resolution, stages: Sequence[Ledger], ledger_of:
     ``stages`` are the ledgers of all pipeline stages, which have the budget and a set KV cache in common.
     """
     ledger = deciding(stages)
-    found = _pinned(stages) if ledger.pinned_bytes is not None else _utilization(stages)
+    is_share_too_large = ledger.budget_bytes > ledger.free_at_start.low
+    is_pinned = ledger.pinned_bytes is not None and not is_share_too_large
+    found = _pinned(stages) if is_pinned else _utilization(stages)
     others = (_length, _tensor_parallel, _graph_bound)
     return (*found, *(change for knob in others for change in knob(resolution, ledger, ledger_of)))
 
@@ -58,15 +60,20 @@ def _pinned(stages: Sequence[Ledger]) -> Iterator[str]:
 
 
 def _utilization(stages: Sequence[Ledger]) -> Iterator[str]:
-    """The smallest larger share that holds a request, or the largest smaller one that leaves room beside the budget."""
+    """The smallest larger share that holds a request, or the largest smaller one that leaves room beside the budget.
+
+    Beside a set KV cache it is only what the engine must find free.
+    """
     device_bytes, budget_bytes = stages[0].device_bytes, stages[0].budget_bytes
     needed = max(ledger.spent.high + ledger.smallest_cache_bytes for ledger in stages)
     excess = max(ledger.whole.high for ledger in stages) - device_bytes
-    hundredths = (
-        ceil(100 * needed / device_bytes)
-        if budget_bytes < needed
-        else min(100 * (budget_bytes - excess) // device_bytes, _HIGHEST_HUNDREDTHS)
-    )
+    free = min(ledger.free_at_start.low for ledger in stages)
+    if stages[0].pinned_bytes is not None:
+        hundredths = min(100 * free // device_bytes, _HIGHEST_HUNDREDTHS)
+    elif budget_bytes < needed:
+        hundredths = ceil(100 * needed / device_bytes)
+    else:
+        hundredths = min(100 * min(budget_bytes - excess, free) // device_bytes, _HIGHEST_HUNDREDTHS)
     changed = Bytes(ceil(device_bytes * (hundredths / 100)))
     if hundredths <= _HIGHEST_HUNDREDTHS and all(_is_safe(replace(one, budget_bytes=changed)) for one in stages):
         yield f"`memory.gpu_memory_utilization: {hundredths / 100}`"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from servespec.compiler.graphs.hand_off import HAND_OFF_KEY, Remedy
-from servespec.compiler.memory.ledger import Ledger
+from servespec.compiler.memory.ledger import Amount, Ledger
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.provenance import Basis
 from servespec.units import Bytes
@@ -206,8 +206,10 @@ def with_measurement(ledger: Ledger, measurement: Measurement, *, has_its_graphs
     if measurement.peak_bytes is None:
         kept += [line for line in ledger.lines if line.part is Part.ACTIVATIONS]
     parts = {Part.WEIGHTS, Part.OTHER, Part.ACTIVATIONS, *({Part.GRAPHS} if has_its_graphs else ())}
+    in_use, spread = measurement.before_bytes, int(measurement.before_bytes * _SPREAD)
     return replace(
         ledger,
+        before=Amount(size=in_use, low=in_use - spread, high=in_use + spread),
         lines=(*_lines(measurement, has_its_graphs=has_its_graphs), *kept),
         unknown=tuple(one for one in ledger.unknown if one.part not in parts),
     )

@@ -21,6 +21,7 @@ from servespec.compiler.memory.weights import Decoder
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.units import Bytes
 
+MACHINE_OWNER = "the machine itself"
 _ELEMENT_BYTES = 2
 # chosen: FlashInfer's sampler takes less, a kernel's workspace more; the measured peaks are within 2 %
 _PEAK_LOW, _PEAK_HIGH = 0.5, 0.35
@@ -180,7 +181,7 @@ def _machine_itself(device: Device) -> Iterator[MemoryLine]:
     """
     if device.unified_memory:
         line = line_within(
-            owner="the machine itself",
+            owner=MACHINE_OWNER,
             holder=Holder.ENGINE,
             part=Part.OTHER,
             size=MACHINE_ITSELF.value,
