@@ -388,3 +388,32 @@ def test_a_size_with_more_bits_than_a_float_lies_within_its_bar(size: int) -> No
     )  # fmt: skip
 
     assert line.low <= size <= line.high
+
+
+def experts_on(folder: Path, ranks: int, **parallel: Any) -> dict[str, MemoryLine]:
+    """The lines of Qwen3-30B-A3B by owner, on so many data-parallel ranks."""
+    spread = {"parallel": {"data_parallel_size": ranks, **parallel}, "hardware": {"gpu": "h200", "count": ranks}}
+    ledger = planned_model(folder, QWEN3_30B, **spread).ledger
+    assert ledger is not None
+    return {line.owner: line for line in ledger.lines}
+
+
+@pytest.mark.parametrize(
+    ("parallel", "gathered"),
+    [
+        ({}, 8),
+        ({"enable_expert_parallel": True}, 8),
+        ({"enable_expert_parallel": True, "all2all_backend": "deepep_high_throughput"}, 1),
+    ],
+    ids=["slices", "spread", "sent"],
+)
+def test_experts_see_the_tokens_of_all_ranks_that_gather_them(
+    tmp_path: Path, parallel: dict[str, Any], gathered: int
+) -> None:
+    """8,192 tokens of each rank by 8 experts; width and hidden size are 768 and 2,048."""
+    alone, spread = experts_on(tmp_path / "one", 1), experts_on(tmp_path / "eight", 8, **parallel)
+    width = 768 if "enable_expert_parallel" in parallel else 768 // 8
+    workspace = spread["workspace of the experts"].size
+
+    assert workspace == gathered * 8192 * 8 * (2048 + max(2 * width, 2048)) * 2
+    assert "NCCL buffers" in spread.keys() - alone.keys()

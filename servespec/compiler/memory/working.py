@@ -18,7 +18,9 @@ from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line,
 from servespec.compiler.memory.split import Split, split_of
 from servespec.compiler.memory.stage import Stage
 from servespec.compiler.memory.weights import Decoder
+from servespec.compiler.resolve.request import all2all_backend
 from servespec.compiler.resolve.resolution import Resolution
+from servespec.schema.spec import ServingSpec
 from servespec.units import Bytes
 
 MACHINE_OWNER = "the machine itself"
@@ -38,7 +40,7 @@ _WORKSPACE_LOW, _WORKSPACE_HIGH = 0.9, 0.5
 def working_lines(resolution: Resolution, target: Decoder | str, stage: Stage) -> tuple[MemoryLine, ...]:
     """The engine's own memory on one rank; only what depends on no model where the target's sizes are not known."""
     split = split_of(resolution.request.spec)
-    found = [_context(), *_machine_itself(resolution.device), *_communicator(split), *_received(resolution, stage)]
+    found = [_context(), *_machine_itself(resolution.device), *_communicator(resolution), *_received(resolution, stage)]
     if isinstance(target, Decoder):
         found += (_activation_peak(resolution, target, split, stage), *_hidden_states(resolution, target, stage))
         found += _expert_workspace(resolution, target, split)
@@ -56,6 +58,8 @@ def _activation_peak(resolution: Resolution, target: Decoder, split: Split, stag
     logits = frame.max_num_seqs * dimensions.vocabulary if stage.is_last else 0
     sampler_bytes = logits * SAMPLER_LOGIT.value
     elements = _token_elements(target, split, pads_heads=resolution.device.compute_capability[0] != 12)
+    if dimensions.experts is not None:
+        elements += (_gathered_ranks(resolution.request.spec) - 1) * dimensions.hidden
     step_bytes = frame.max_num_batched_tokens * elements * _ELEMENT_BYTES
     because = (
         f"sampling of {frame.max_num_seqs} requests by {dimensions.vocabulary} tokens"
@@ -152,6 +156,17 @@ def _draft_logits(resolution: Resolution, target: Decoder) -> Iterator[MemoryLin
     )
 
 
+def _gathered_ranks(spec: ServingSpec) -> int:
+    """Data-parallel ranks whose tokens every rank's experts see; other kernels send a rank only its experts' tokens.
+
+    Sources, below vllm/model_executor/layers/fused_moe: all2all_utils.py: maybe_make_prepare_finalize;
+    prepare_finalize/naive_dp_ep.py: MoEPrepareAndFinalizeNaiveDPEPModular.
+    """
+    parallel = spec.parallel
+    gathers = not parallel.enable_expert_parallel or all2all_backend(spec) == "allgather_reducescatter"
+    return parallel.data_parallel_size if gathers else 1
+
+
 def _expert_workspace(resolution: Resolution, target: Decoder, split: Split) -> Iterator[MemoryLine]:
     """Both results of the experts' matrices, for every token and each of its experts.
 
@@ -160,7 +175,7 @@ def _expert_workspace(resolution: Resolution, target: Decoder, split: Split) -> 
     experts = target.dimensions.experts
     if experts is None:
         return
-    tokens = resolution.frame.max_num_batched_tokens
+    tokens = resolution.frame.max_num_batched_tokens * _gathered_ranks(resolution.request.spec)
     width = experts.width // split.expert_width
     first, second = max(width, target.dimensions.hidden), max(2 * width, target.dimensions.hidden)
     yield line_within(
@@ -204,8 +219,11 @@ def _context() -> MemoryLine:
     )
 
 
-def _communicator(split: Split) -> Iterator[MemoryLine]:
-    if split.tensor * split.pipeline == 1 and split.experts == 1:
+def _communicator(resolution: Resolution) -> Iterator[MemoryLine]:
+    """Replicas of a dense model have nothing to say to each other on the device."""
+    parallel = resolution.request.spec.parallel
+    talks = resolution.request.target.traits.is_mixture_of_experts and parallel.data_parallel_size > 1
+    if parallel.tensor_parallel_size * parallel.pipeline_parallel_size == 1 and not talks:
         return
     yield line_within(
         owner="NCCL buffers",
