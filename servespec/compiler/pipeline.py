@@ -31,7 +31,7 @@ from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Launch, Lowered, Lowering, lower
 from servespec.compiler.measured_curve import curve_findings
 from servespec.compiler.measured_memory import by_measurement, kv_cache_memory_bytes, measured_findings
-from servespec.compiler.memory.fitting_changes import fitting_changes
+from servespec.compiler.memory.fitting_changes import NO_CHANGES, FittingChanges, fitting_changes
 from servespec.compiler.memory.graph_pools import engine_estimate, graph_lines
 from servespec.compiler.memory.ledger import Fit, Ledger, deciding, ledger_of
 from servespec.compiler.memory.line import MemoryLine
@@ -250,9 +250,9 @@ def _ledgers(
     return tuple(ledger for ledger in found if ledger is not None)
 
 
-def _fitting_changes(request: CompileRequest, resolved: Resolution, stages: tuple[Ledger, ...]) -> tuple[str, ...]:
+def _fitting_changes(request: CompileRequest, resolved: Resolution, stages: tuple[Ledger, ...]) -> FittingChanges:
     if not stages or deciding(stages).fits in (Fit.YES, Fit.UNKNOWN):
-        return ()
+        return NO_CHANGES
     return fitting_changes(resolved, stages, lambda spec: _captured_of(resolve(replace(request, spec=spec))).ledger)
 
 

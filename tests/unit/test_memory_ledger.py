@@ -1,5 +1,6 @@
 """The ledger: against launches that were measured, its sums, and whether a plan fits."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from math import ceil
@@ -14,7 +15,7 @@ from servespec.compiler.memory.fitting_changes import fitting_changes
 from servespec.compiler.memory.ledger import Fit, Ledger, deciding, ledger_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
 from servespec.compiler.plan import Plan
-from servespec.diagnostics import SpecError
+from servespec.diagnostics import Diagnostic, SpecError
 from servespec.provenance import Basis
 from servespec.schema.spec import ServingSpec
 from servespec.units import Bytes
@@ -246,7 +247,7 @@ def test_the_changes_fit_and_a_little_less_does_not() -> None:
     graphs = (line(Part.GRAPHS, 0.1),)
     ledger = made(marginal, graphs)
     assert ledger.fits is Fit.MARGINAL
-    found = fitting_changes(marginal.resolution, [ledger], with_graphs(marginal, graphs))
+    found = fitting_changes(marginal.resolution, [ledger], with_graphs(marginal, graphs)).changes
     changes = dict(change.strip("`").split(": ") for change in found[:2])
     length = int(changes["model.max_model_len"])
     share = float(changes["memory.gpu_memory_utilization"])
@@ -343,7 +344,7 @@ def test_changes_fit_every_stage() -> None:
     plan = staged(2)
     poor = [replace(stage, budget_bytes=Bytes(8 * GIB)) for stage in plan.stages]
     assert deciding(poor).fits is Fit.NO
-    (change, *_) = fitting_changes(plan.resolution, poor, lambda _: None)
+    (change, *_) = fitting_changes(plan.resolution, poor, lambda _: None).changes
     share = float(change.strip("`").split(": ")[1])
 
     def fits(utilization: float) -> Fit:
@@ -417,3 +418,75 @@ def test_experts_see_the_tokens_of_all_ranks_that_gather_them(
 
     assert workspace == gathered * 8192 * 8 * (2048 + max(2 * width, 2048)) * 2
     assert "NCCL buffers" in spread.keys() - alone.keys()
+
+
+def refused_or_warned(spec: dict[str, Any]) -> Diagnostic | None:
+    """What is said of the memory of a spec, None where it fits."""
+    try:
+        findings = compiled(spec).diagnostics
+    except SpecError as error:
+        findings = error.diagnostics
+    return next((one for one in findings if one.code in ("P126", "P127", "P132")), None)
+
+
+def small_llama(**memory: Any) -> dict[str, Any]:
+    return spec_of("llama-3.1-8b", "h200", memory=memory)
+
+
+def test_a_number_of_blocks_that_is_too_small_is_told_in_blocks() -> None:
+    """131,072 tokens of 16 a block, and the block that is held back; a size of the cache would change nothing."""
+    finding = refused_or_warned(small_llama(num_gpu_blocks_override=8192, kv_cache_memory_bytes="40GiB"))
+
+    assert finding is not None
+    assert "8192 blocks, 16.0 GiB is too small: one request of 131072 tokens takes 16.0 GiB in 8193 blocks" in (
+        finding.message
+    )
+    assert "`memory.num_gpu_blocks_override: 8193`" in finding.help
+    assert refused_or_warned(small_llama(num_gpu_blocks_override=8193)) is None
+
+
+def test_a_number_of_blocks_that_is_too_large_is_told_in_blocks() -> None:
+    finding = refused_or_warned(small_llama(num_gpu_blocks_override=90_000))
+    assert finding is not None
+    found = re.search(r"num_gpu_blocks_override: (\d+)`", finding.help)
+    assert found is not None
+
+    assert refused_or_warned(small_llama(num_gpu_blocks_override=int(found.group(1)))) is None
+    assert refused_or_warned(small_llama(num_gpu_blocks_override=int(found.group(1)) + 1)) is not None
+
+
+def test_fields_that_cannot_help_are_named() -> None:
+    ledger = made(llama(), (line(Part.GRAPHS, 40), line(Part.OTHER, 90)))
+    found = fitting_changes(llama().resolution, [ledger], lambda _: None)
+
+    assert found.changes == ()
+    assert found.helpless == (
+        "memory.gpu_memory_utilization",
+        "model.max_model_len",
+        "parallel.tensor_parallel_size",
+        "memory.max_cudagraph_memory",
+    )
+
+
+def test_the_widest_bound_on_graphs_is_named() -> None:
+    """The next 64th of today's graph memory up is too much already."""
+    spec = spec_of(
+        "qwen3-30b-a3b", "h100", memory={"gpu_memory_utilization": 0.9},
+        speculative={"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 7},
+        compilation={"max_prefill_cudagraph_capture_tokens": 8192, "max_decode_cudagraph_capture_requests": 256},
+        scheduler={"max_num_seqs": 256, "max_num_batched_tokens": 8192},
+    )  # fmt: skip
+    finding = refused_or_warned(spec)
+    assert finding is not None
+    found = re.search(r"max_cudagraph_memory: (\d+)MiB", finding.help)
+    assert found is not None
+    bare = {**spec, "compilation": {}}
+
+    def said(megabytes: int) -> Diagnostic | None:
+        return refused_or_warned(bare | {"memory": {**spec["memory"], "max_cudagraph_memory": f"{megabytes}MiB"}})
+
+    whole = compiled(spec).ledger
+    assert whole is not None
+    bound = int(found.group(1))
+    assert said(bound) is None
+    assert said(bound + whole.of(Part.GRAPHS).size // 64 // (1 << 20) + 1) is not None

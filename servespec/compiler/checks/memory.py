@@ -6,7 +6,8 @@ from typing import Any
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable, bound_place
-from servespec.compiler.memory.ledger import Amount, Fit, Ledger, with_most_graphs
+from servespec.compiler.memory.fitting_changes import FittingChanges
+from servespec.compiler.memory.ledger import Amount, Fit, Ledger, blocks_override, with_most_graphs
 from servespec.compiler.memory.line import Part
 from servespec.compiler.memory.unbudgeted import widest_decode_tokens
 from servespec.compiler.memory.within_bound import GraphChoice
@@ -21,8 +22,7 @@ def _fits(subject: Findable) -> Iterator[Diagnostic]:
     ledger = subject.ledger
     if ledger is None or ledger.fits in (Fit.YES, Fit.UNKNOWN):
         return
-    changes = subject.fitting_changes
-    help_text = f"write {', or '.join(changes)}" if changes else "use devices with more memory"
+    help_text = _help(subject.fitting_changes)
     if ledger.fits is Fit.NO:
         yield rules.P126.at(_place(subject, ledger), _message(subject, ledger), help_text)
     elif ledger.fits_at_start is Fit.MARGINAL:
@@ -31,11 +31,21 @@ def _fits(subject: Findable) -> Iterator[Diagnostic]:
         yield rules.P132.at(_place(subject, ledger), _runtime_message(subject, ledger), help_text)
 
 
+def _help(found: FittingChanges) -> str:
+    """What to write, and which fields were tried in vain."""
+    written = f"write {', or '.join(found.changes)}" if found.changes else "use devices with more memory"
+    *others, last = (f"`{field}`" for field in found.helpless) if found.helpless else ("",)
+    helpless = f"{', '.join(others)} and {last}" if others else last
+    return f"{written}; {helpless} alone cannot make it fit" if last else written
+
+
 def _place(subject: Findable, ledger: Ledger) -> Place:
     memory = subject.resolution.request.spec.memory
     is_share_too_large = ledger.budget_bytes > ledger.free_at_start.low
     if is_share_too_large and memory.gpu_memory_utilization is not None:
         return subject.place("memory", "gpu_memory_utilization")
+    if ledger.pinned_bytes is not None and blocks_override(subject.resolution.request.spec) is not None:
+        return subject.place("memory", "num_gpu_blocks_override")
     if ledger.pinned_bytes is not None and memory.kv_cache_memory_bytes is not None:
         return subject.place("memory", "kv_cache_memory_bytes")
     if memory.gpu_memory_utilization is not None:
@@ -61,7 +71,9 @@ def _message(subject: Findable, ledger: Ledger) -> str:
         return f"the plan {words} {size_words(used)} of the {whole} of `{subject.resolution.device.name}`"
     needs = _needs(ledger)
     if ledger.pinned_bytes is not None:
-        return f"a KV cache of {size_words(ledger.pinned_bytes)} is too small: {needs}"
+        blocks = blocks_override(subject.resolution.request.spec)
+        counted = "" if blocks is None else f"{blocks} blocks, "
+        return f"a KV cache of {counted}{size_words(ledger.pinned_bytes)} is too small: {needs}"
     budget = size_words(ledger.budget_bytes)
     if left <= 0:
         taken = size_words(ledger.spent.low if is_certain else ledger.spent.high)
@@ -87,8 +99,8 @@ def _runtime_message(subject: Findable, ledger: Ledger) -> str:
 def _needs(ledger: Ledger) -> str:
     if isinstance(ledger.kv, str):
         return "the engine needs some"
-    length = ledger.kv.request.max_model_len_tokens
-    return f"one request of {length} tokens takes {size_words(ledger.smallest_cache_bytes)}"
+    length, blocks = ledger.kv.request.max_model_len_tokens, ledger.kv.request_blocks + 1
+    return f"one request of {length} tokens takes {size_words(ledger.smallest_cache_bytes)} in {blocks} blocks"
 
 
 def _graph_bound(subject: Findable) -> Iterator[Diagnostic]:

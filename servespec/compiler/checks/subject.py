@@ -10,6 +10,7 @@ from servespec.compiler.graphs.shape import Row, Shape, rows_of
 from servespec.compiler.graphs.split import CaptureFields
 from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Lowering
+from servespec.compiler.memory.fitting_changes import FittingChanges
 from servespec.compiler.memory.ledger import Ledger, deciding
 from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.resolve.resolution import Resolution
@@ -39,7 +40,7 @@ class Findable:
     stages: tuple[Ledger, ...]
     choice: GraphChoice | None
     alternative: GraphChoice | None
-    fitting_changes: tuple[str, ...]
+    fitting_changes: FittingChanges
 
     @property
     def ledger(self) -> Ledger | None:

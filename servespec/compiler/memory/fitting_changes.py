@@ -5,11 +5,12 @@ such as other graphs and another estimate of them, is in the answer.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import ceil
 from typing import Any
 
-from servespec.compiler.memory.ledger import Fit, Ledger, deciding
+from servespec.compiler.memory.kv_cache import KvCache
+from servespec.compiler.memory.ledger import Fit, Ledger, blocks_override, deciding
 from servespec.compiler.memory.line import Part
 from servespec.compiler.resolve.request import max_model_len
 from servespec.compiler.resolve.resolution import Resolution
@@ -24,21 +25,48 @@ LedgerOf = Callable[[ServingSpec], Ledger | None]
 _HIGHEST_HUNDREDTHS = 97
 _MOST_RANKS = 64
 _MIB = 1 << 20
-# chosen: shares of today's graph memory, in eighths; each is a search of its own
-_GRAPH_EIGHTHS = (7, 6, 5, 4, 3, 2, 1)
+# chosen: the widest bound that fits is found to within a 64th of today's graph memory; each try is a search of its own
+_GRAPH_EIGHTHS, _GRAPH_HALVINGS = (7, 6, 5, 4, 3, 2, 1), 3
 
 
-def fitting_changes(resolution: Resolution, stages: Sequence[Ledger], ledger_of: LedgerOf) -> tuple[str, ...]:
-    """Changes that each make it fit at the high ends of the error bars too, as the fields to write.
+@dataclass(frozen=True, slots=True)
+class FittingChanges:
+    """``changes`` that each make it fit, as the fields to write; ``helpless`` are fields that alone cannot."""
+
+    changes: tuple[str, ...] = ()
+    helpless: tuple[str, ...] = ()
+
+
+NO_CHANGES = FittingChanges()
+
+
+def fitting_changes(resolution: Resolution, stages: Sequence[Ledger], ledger_of: LedgerOf) -> FittingChanges:
+    """Changes that make it fit at the high ends of the error bars too.
 
     ``stages`` are the ledgers of all pipeline stages, which have the budget and a set KV cache in common.
     """
     ledger = deciding(stages)
+    size_field, sizes = _size_of_cache(resolution.request.spec, ledger, stages)
+    found = {
+        size_field: tuple(sizes),
+        "model.max_model_len": tuple(_length(resolution, ledger, ledger_of)),
+        "parallel.tensor_parallel_size": tuple(_tensor_parallel(resolution, ledger, ledger_of)),
+        "memory.max_cudagraph_memory": tuple(_graph_bound(resolution, ledger, ledger_of)),
+    }
+    return FittingChanges(
+        changes=tuple(change for changes in found.values() for change in changes),
+        helpless=tuple(field for field, changes in found.items() if not changes),
+    )
+
+
+def _size_of_cache(spec: ServingSpec, ledger: Ledger, stages: Sequence[Ledger]) -> tuple[str, Iterator[str]]:
+    """The field that says how large the KV cache is, and what to write there."""
     is_share_too_large = ledger.budget_bytes > ledger.free_at_start.low
-    is_pinned = ledger.pinned_bytes is not None and not is_share_too_large
-    found = _pinned(stages) if is_pinned else _utilization(stages)
-    others = (_length, _tensor_parallel, _graph_bound)
-    return (*found, *(change for knob in others for change in knob(resolution, ledger, ledger_of)))
+    if ledger.pinned_bytes is None or is_share_too_large:
+        return "memory.gpu_memory_utilization", _utilization(stages)
+    if blocks_override(spec) is not None:
+        return "memory.num_gpu_blocks_override", _blocks(stages)
+    return "memory.kv_cache_memory_bytes", _pinned(stages)
 
 
 def _is_safe(ledger: Ledger | None) -> bool:
@@ -57,6 +85,18 @@ def _pinned(stages: Sequence[Ledger]) -> Iterator[str]:
     steps = ceil(smallest / _MIB) if is_too_small else most // _MIB
     if all(_is_safe(replace(ledger, pinned_bytes=Bytes(steps * _MIB))) for ledger in stages):
         yield f"`memory.kv_cache_memory_bytes: {steps}MiB`"
+
+
+def _blocks(stages: Sequence[Ledger]) -> Iterator[str]:
+    """The same in blocks, which every stage has as many of."""
+    caches = [(ledger, ledger.kv) for ledger in stages if isinstance(ledger.kv, KvCache)]
+    least = max((kv.request_blocks + 1 for _, kv in caches), default=0)
+    rooms = (ledger.all_lines.left_of(ledger.device_bytes).low // kv.block_bytes for ledger, kv in caches)
+    most = min(rooms, default=0)
+    is_too_small = any((ledger.pinned_bytes or 0) < ledger.smallest_cache_bytes for ledger in stages)
+    blocks = least if is_too_small else most
+    if blocks and all(_is_safe(replace(one, pinned_bytes=Bytes(blocks * kv.block_bytes))) for one, kv in caches):
+        yield f"`memory.num_gpu_blocks_override: {blocks}`"
 
 
 def _utilization(stages: Sequence[Ledger]) -> Iterator[str]:
@@ -128,10 +168,25 @@ def _graph_bound(resolution: Resolution, ledger: Ledger, ledger_of: LedgerOf) ->
     written = {name: getattr(spec.compilation, name) for name in (*NEW_FIELDS, *LEGACY_FIELDS)}
     sizes = [name for name, value in written.items() if value not in (None, ())]
     bare = _with(spec, "compilation", **dict.fromkeys(sizes))
-    for eighths in _GRAPH_EIGHTHS:
-        bound_bytes = graphs.size * eighths // 8 // _MIB * _MIB
+    instead = f" in place of {' and '.join(f'`{name}`' for name in sizes)}" if sizes else ""
+
+    def holds(bound_bytes: int) -> bool:
         narrower = ledger_of(_with(bare, "memory", max_cudagraph_memory=bound_bytes)) if bound_bytes else None
-        if narrower is not None and _is_safe(narrower) and narrower.of(Part.GRAPHS).size <= bound_bytes:
-            instead = f" in place of {' and '.join(f'`{name}`' for name in sizes)}" if sizes else ""
-            yield f"`memory.max_cudagraph_memory: {bound_bytes // _MIB}MiB`{instead}"
-            return
+        return narrower is not None and _is_safe(narrower) and narrower.of(Part.GRAPHS).size <= bound_bytes
+
+    bound_bytes = _widest_bound(graphs.size, holds)
+    if bound_bytes:
+        yield f"`memory.max_cudagraph_memory: {bound_bytes // _MIB}MiB`{instead}"
+
+
+def _widest_bound(graph_bytes: int, holds: Callable[[int], bool]) -> int:
+    """The first eighth that fits, then halfway to the one that does not, a few times; 0 where none fits."""
+    steps = [graph_bytes * eighths // 8 // _MIB * _MIB for eighths in _GRAPH_EIGHTHS]
+    found = next((step for step in steps if holds(step)), 0)
+    if not found:
+        return 0
+    above = min(found + graph_bytes // 8, graph_bytes)
+    for _ in range(_GRAPH_HALVINGS):
+        middle = (found + above) // 2 // _MIB * _MIB
+        found, above = (middle, above) if holds(middle) else (found, middle)
+    return found

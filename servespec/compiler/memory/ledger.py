@@ -242,9 +242,15 @@ def _budget_bytes(resolution: Resolution) -> Bytes:
     return Bytes(ceil(resolution.device.total_memory_bytes * used))
 
 
-def _pinned_bytes(spec: ServingSpec, kv: KvCache | str) -> Bytes | None:
+def blocks_override(spec: ServingSpec) -> int | None:
+    """A number of blocks, which the engine puts before every size of the KV cache."""
     blocks = engine_field(spec, "memory", "num_gpu_blocks_override", None)
-    if isinstance(blocks, int) and isinstance(kv, KvCache):
+    return blocks if isinstance(blocks, int) else None
+
+
+def _pinned_bytes(spec: ServingSpec, kv: KvCache | str) -> Bytes | None:
+    blocks = blocks_override(spec)
+    if blocks is not None and isinstance(kv, KvCache):
         return Bytes(blocks * kv.block_bytes)
     pinned = spec.memory.kv_cache_memory_bytes
     return None if pinned is None else Bytes(pinned)
