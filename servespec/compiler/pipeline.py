@@ -40,6 +40,7 @@ from servespec.compiler.memory.stage import Stage, stages_of
 from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.plan import GraphPlan, Inputs, Plan, StockPlan
 from servespec.compiler.remedies import graph_remedies, handed_remedies, remedies_with_effect
+from servespec.compiler.remedy_savings import remedy_savings
 from servespec.compiler.resolve.graph_request import model_ceiling, written_fields
 from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.request import ResolveRequest
@@ -173,6 +174,7 @@ def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnos
         stages=made.stages,
         measurement=request.measurement if made.stages else None,
         step_times=request.step_times,
+        savings=remedy_savings(resolution, asked, graphs.shapes, lowering) if made.stages else (),
         lowered=lowered,
         diagnostics=in_file_order(
             (*early, *limits, *resolution.findings, *findings_of(findable), *_lowering_findings(resolution, lowered))

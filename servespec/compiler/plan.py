@@ -21,6 +21,7 @@ from servespec.compiler.memory.document import MEMORY_SCHEMA, measurement_json, 
 from servespec.compiler.memory.ledger import Ledger, deciding
 from servespec.compiler.memory.measurement import Measurement
 from servespec.compiler.plan_rules import R115
+from servespec.compiler.remedy_savings import SAVINGS_SCHEMA, RemedySaving, saving_json
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.compiler.tier_document import TIERS_SCHEMA, choice_json
 from servespec.diagnostics import Diagnostic, has_errors
@@ -76,7 +77,7 @@ class Plan:
     ``graphs`` is what will be captured under the lowering; ``stock`` what the unmodified engine would do with the
     same spec without our fields, None where it was not asked for.  ``stages`` are the ledgers of the pipeline stages,
     none on a CPU; ``measurement`` is the one whose figures the only one holds, None where all are by formula.
-    ``step_times`` say where graphs pay, if some were named.
+    ``step_times`` say where graphs pay, if some were named.  ``savings`` are what remedies take off the graphs.
     """
 
     servespec_version: str
@@ -86,6 +87,7 @@ class Plan:
     stages: tuple[Ledger, ...]
     measurement: Measurement | None
     step_times: StepTimes | None
+    savings: tuple[RemedySaving, ...]
     lowered: Lowered
     diagnostics: tuple[Diagnostic, ...]
     inputs: Inputs
@@ -138,6 +140,8 @@ class Plan:
             document["graph_gains"] = gains_json(self.step_times)
         if self.lowered.remedies:
             document["remedies"] = [str(remedy) for remedy in self.lowered.remedies]
+        if self.savings:
+            document["remedy_savings"] = [saving_json(saving) for saving in self.savings]
         if self.stock is not None:
             document["stock"] = {
                 **_graphs_json(self.stock.graphs, frame, resolution),
@@ -409,6 +413,7 @@ PLAN_SCHEMA: dict[str, Any] = {
         "tiers": TIERS_SCHEMA,
         "graph_gains": GAINS_SCHEMA,
         "remedies": {"type": "array", "items": {"enum": [str(remedy) for remedy in Remedy]}},
+        "remedy_savings": SAVINGS_SCHEMA,
         "stock": {
             "type": "object",
             "required": [*_GRAPHS_PROPERTIES, "memory"],

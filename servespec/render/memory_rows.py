@@ -6,7 +6,7 @@ from typing import Any
 
 Json = Mapping[str, Any]
 
-_GIB = 1 << 30
+_KIB, _GIB = 1 << 10, 1 << 30
 _BASES = ("exact", "measured", "bound", "estimate")
 _ROWS = (
     ("target weights", "target", "weights"),
@@ -67,8 +67,9 @@ def _parts(lines: Sequence[Json]) -> Iterator[MemoryRow]:
 
 
 def _estimate(totals: Json) -> Iterator[MemoryRow]:
+    """Nothing beside a cache that does not follow from it."""
     size = totals["engine_estimate_bytes"]
-    if size is not None:
+    if size is not None and not totals["kv_cache_pinned"]:
         yield MemoryRow(ENGINE_ESTIMATE, size, size, size, "what the engine sets aside")
 
 
@@ -80,9 +81,19 @@ def _cache(totals: Json) -> Iterator[MemoryRow]:
 
 
 def spending(memory: Json) -> str:
-    """`128.62 of 139.80 to spend`, in GiB."""
+    """`128.62 of 139.80 to spend` in GiB, or what is taken beside a set KV cache, which follows no share."""
     totals = memory["totals"]
-    return f"{gib(totals['budget_bytes'])} of {gib(totals['device_bytes'])} to spend"
+    whole = gib(totals["device_bytes"])
+    if totals["kv_cache_pinned"]:
+        taken = totals["taken_bytes"]
+        return f"{'not known how much' if taken is None else gib(taken)} of {whole} taken, the KV cache is set"
+    return f"{gib(totals['budget_bytes'])} of {whole} to spend"
+
+
+def line_name(line: Json) -> str:
+    """`engine: peak of a step`; graphs of a manager begin with its name."""
+    runner, owner = line["runner"], line["owner"]
+    return owner if owner.startswith(f"{runner}: ") else f"{runner}: {owner}"
 
 
 def held(memory: Json) -> str:
@@ -90,8 +101,8 @@ def held(memory: Json) -> str:
     totals = memory["totals"]
     if totals["kv_cache_tokens"] is None:
         return ""
-    requests = f"{totals['max_concurrency']:g} requests of the longest context"
-    return f"{totals['kv_cache_tokens']:,} tokens of KV cache, {requests} at a time"
+    tokens, each = f"{totals['kv_cache_tokens']:,} tokens of KV cache", totals["kv_bytes_per_token"] / _KIB
+    return f"{tokens}, {each:.1f} KiB each; {totals['max_concurrency']:g} longest contexts at a time"
 
 
 STAGE_HEADERS = ("stage", "layers", "weights", "CUDA graphs", KV_CACHE, "tokens of KV", "")

@@ -11,6 +11,7 @@ from servespec.render.memory_rows import (
     bar,
     gib,
     held,
+    line_name,
     measured_by,
     memory_rows,
     memory_verdict,
@@ -72,9 +73,8 @@ def _total(key: str, words: Callable[[float], str]) -> Callable[[Json], str]:
 
 
 def _line(line: Json) -> tuple[str, str, str, str]:
-    name = f"{line['runner']}: {line['owner']}"
     error_bar = bar(line["low_bytes"], line["high_bytes"])
-    return name, gib(line["bytes"]), error_bar, f"{line['basis']}: {line['because']}"
+    return line_name(line), gib(line["bytes"]), error_bar, f"{line['basis']}: {line['because']}"
 
 
 def _reasons(memory: Json) -> Iterator[str]:

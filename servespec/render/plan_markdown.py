@@ -23,6 +23,7 @@ from servespec.render.plan_tables import (
     memory_table,
     predicted_table,
     resolved_table,
+    savings_table,
     sizes_table,
     stages_table,
     steps_table,
@@ -141,6 +142,7 @@ def _memory(plan: Json) -> str:
         _table(memory_table(memory, stock)),
         "\n".join(f"- {text}" for text in said),
         _table(stages_table(memory)) if "stages" in memory else "",
+        _table(savings_table(plan["remedy_savings"])) if "remedy_savings" in plan else "",
         "" if stock is None else _table(beside_stock_table(memory, stock)),
     )
 

@@ -9,9 +9,10 @@ from typing import Any
 from servespec.render import gain_rows
 from servespec.render.alignment import or_nothing
 from servespec.render.launch_script import words_by_flag
-from servespec.render.memory_rows import STAGE_HEADERS, MemoryRow, bar, gib, memory_rows, stage_rows
+from servespec.render.memory_rows import STAGE_HEADERS, MemoryRow, bar, gib, line_name, memory_rows, stage_rows
 from servespec.render.memory_text import beside_stock
 from servespec.render.plan_summary import Steps, graph_count, steps_of
+from servespec.render.remedy_text import SAVING_HEADERS, saving_rows
 from servespec.render.tier_rows import headers_of, rows_of
 
 Json = Mapping[str, Any]
@@ -99,10 +100,15 @@ def stages_table(memory: Json) -> Table:
     return Table("Memory of the pipeline stages, GiB", headers, rows, frozenset({0, 2, 3, 4, 5}))
 
 
+def savings_table(savings: Sequence[Json]) -> Table:
+    rows = list(saving_rows(savings))
+    return Table("Graph memory that remedies save", SAVING_HEADERS, rows, frozenset({1, 2}), frozenset({3}))
+
+
 def memory_lines_table(memory: Json) -> Table:
     rows = [
         (
-            f"{line['runner']}: {line['owner']}",
+            line_name(line),
             gib(line["bytes"]),
             bar(line["low_bytes"], line["high_bytes"]),
             line["basis"],

@@ -8,6 +8,7 @@ from servespec.render import gain_rows
 from servespec.render.alignment import aligned, or_nothing
 from servespec.render.memory_text import against_stock_text, memory_text
 from servespec.render.plan_summary import Steps, graph_count, heading, steps_of, verdict
+from servespec.render.remedy_text import savings_text
 from servespec.render.tier_rows import headers_of, predicted_by, rows_of
 
 Json = Mapping[str, Any]
@@ -29,6 +30,8 @@ def plan_text(plan: Json, *, details: bool = False) -> str:
         parts.append(_tiers(plan["tiers"]))
     if "graph_gains" in plan:
         parts.append(_gains(plan["graph_gains"]))
+    if "remedy_savings" in plan:
+        parts.append(savings_text(plan["remedy_savings"]))
     if "stock" in plan:
         parts.append(against_stock_text(plan["memory"], plan["stock"]["memory"]))
     parts.append(_table(plan))

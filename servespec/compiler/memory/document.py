@@ -12,6 +12,7 @@ from servespec.compiler.json_shapes import (
     TEXT,
     closed_object,
 )
+from servespec.compiler.memory.kv_cache import KvGroup, LayerKind
 from servespec.compiler.memory.ledger import Fit, Ledger, basis_of, deciding
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.compiler.memory.measurement import Measurement
@@ -37,9 +38,21 @@ def ledger_json(ledger: Ledger) -> dict[str, Any]:
     return {
         "lines": [_line_json(line) for line in ledger.lines],
         "unknown": [_unknown_json(line) for line in ledger.unknown],
+        "kv_groups": [] if isinstance(ledger.kv, str) else [_group_json(group) for group in ledger.kv.groups],
         "totals": _totals_json(ledger),
         "fits": str(ledger.fits),
         "fits_at_start": str(ledger.fits_at_start),
+    }
+
+
+def _group_json(group: KvGroup) -> dict[str, Any]:
+    """Layers that share a block table, with what a block takes of them on one device."""
+    return {
+        "kind": str(group.kind),
+        "layers": group.layers,
+        "block_tokens": group.block_tokens,
+        "block_bytes": group.block_bytes,
+        "window_tokens": group.window_tokens,
     }
 
 
@@ -81,6 +94,7 @@ def _totals_json(ledger: Ledger) -> dict[str, Any]:
     return {
         "device_bytes": ledger.device_bytes,
         "budget_bytes": ledger.budget_bytes,
+        "taken_bytes": None if {Part.WEIGHTS, Part.KV_CACHE} & missing else ledger.whole.size,
         "weights_bytes": total(Part.WEIGHTS),
         "activation_peak_bytes": None if Part.WEIGHTS in missing else total(Part.ACTIVATIONS),
         "cudagraph_bytes": total(Part.GRAPHS),
@@ -100,7 +114,9 @@ def _cache_json(ledger: Ledger) -> dict[str, Any]:
         "kv_cache_low_bytes": cache.low if is_known else None,
         "kv_cache_high_bytes": cache.high if is_known else None,
         "kv_cache_basis": basis_of(ledger).name.lower() if is_known else None,
+        "kv_cache_pinned": ledger.pinned_bytes is not None,
         "kv_block_bytes": None if isinstance(kv, str) else kv.block_bytes,
+        "kv_bytes_per_token": None if isinstance(kv, str) else round(kv.bytes_per_token, 1),
         "kv_cache_tokens": ledger.tokens(cache.size) if has_tokens else None,
         "kv_cache_low_tokens": ledger.tokens(cache.low) if has_tokens else None,
         "kv_cache_high_tokens": ledger.tokens(cache.high) if has_tokens else None,
@@ -127,10 +143,20 @@ _LINE = closed_object(
         "budgeted": {"type": "boolean"},
     }
 )
+_GROUP = closed_object(
+    {
+        "kind": {"enum": [str(kind) for kind in LayerKind]},
+        "layers": COUNT,
+        "block_tokens": COUNT,
+        "block_bytes": COUNT,
+        "window_tokens": MAYBE_COUNT,
+    }
+)
 _TOTALS = closed_object(
     {
         "device_bytes": COUNT,
         "budget_bytes": COUNT,
+        "taken_bytes": MAYBE_COUNT,
         "weights_bytes": MAYBE_COUNT,
         "activation_peak_bytes": MAYBE_COUNT,
         "cudagraph_bytes": MAYBE_COUNT,
@@ -141,7 +167,9 @@ _TOTALS = closed_object(
         "kv_cache_low_bytes": MAYBE_DIFFERENCE,
         "kv_cache_high_bytes": MAYBE_DIFFERENCE,
         "kv_cache_basis": {"enum": [*_BASES, None]},
+        "kv_cache_pinned": {"type": "boolean"},
         "kv_block_bytes": MAYBE_COUNT,
+        "kv_bytes_per_token": {"type": ["number", "null"], "minimum": 0},
         "kv_cache_tokens": MAYBE_COUNT,
         "kv_cache_low_tokens": MAYBE_COUNT,
         "kv_cache_high_tokens": MAYBE_COUNT,
@@ -162,6 +190,7 @@ _MEASURED_BY = {
 _LEDGER = {
     "lines": {"type": "array", "items": _LINE},
     "unknown": {"type": "array", "items": closed_object(_OWNED)},
+    "kv_groups": {"type": "array", "items": _GROUP},
     "totals": _TOTALS,
     "fits": {"enum": [str(fit) for fit in Fit]},
     "fits_at_start": {"enum": [str(fit) for fit in Fit]},

@@ -132,6 +132,11 @@ class KvCache:
         """
         return Bytes((self.request_blocks + 1) * self.block_bytes)
 
+    @property
+    def bytes_per_token(self) -> float:
+        """Of a request at its longest, with what its last blocks leave empty."""
+        return self.request_blocks * self.block_bytes / self.request.max_model_len_tokens
+
     def blocks(self, cache_bytes: int) -> int:
         return max(0, cache_bytes) // self.block_bytes
 

@@ -32,6 +32,7 @@ from servespec.render.plan_tables import (
     memory_table,
     predicted_table,
     resolved_table,
+    savings_table,
     sizes_table,
     sources_of,
     stages_table,
@@ -173,6 +174,8 @@ def _memory(plan: Json) -> Iterator[Markup]:
     yield from (element("p", with_code(text)) for text in (held(memory), measured_by(memory), *reasons(memory)) if text)
     if "stages" in memory:
         yield table(stages_table(memory))
+    if "remedy_savings" in plan:
+        yield table(savings_table(plan["remedy_savings"]))
     if "stock" in ledgers:
         yield table(beside_stock_table(memory, ledgers["stock"]))
     yield details("Every line of the memory", table(memory_lines_table(memory)))

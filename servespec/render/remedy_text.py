@@ -1,0 +1,27 @@
+"""What remedies of graph memory save, from a plan's JSON form."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from servespec.render.alignment import aligned
+from servespec.render.memory_rows import bar, gib
+
+Json = Mapping[str, Any]
+
+SAVING_HEADERS = ("remedy", "GiB", "error bar", "state")
+_STATES = {
+    "in_force": "in force",
+    "off": "off: `remedies.{}: true`",
+    "not_there": "not there yet",
+}
+
+
+def saving_rows(savings: Sequence[Json]) -> Iterator[tuple[str, str, str, str]]:
+    """Under `SAVING_HEADERS`."""
+    for one in savings:
+        state = _STATES[one["state"]].format(one["remedy"])
+        yield one["remedy"], gib(one["saved_bytes"]), bar(one["low_bytes"], one["high_bytes"]), state
+
+
+def savings_text(savings: Sequence[Json]) -> str:
+    return "\n".join(["graph memory that remedies save, GiB", aligned(list(saving_rows(savings)))])
