@@ -291,3 +291,20 @@ def test_ngram_has_no_weights(tmp_path: Path) -> None:
     plan = planned_model(tmp_path, QWEN3_8B, speculative=speculative)
 
     assert drafter_lines(plan.resolution, decoder_of(plan.resolution.request.target, None, None)) == ()
+
+
+@pytest.mark.parametrize(
+    ("model_type", "written", "tables"),
+    [("gemma3_text", None, 1), ("gemma3_text", False, 2), ("llama", None, 2), ("llama", True, 1)],
+)
+def test_an_embedding_is_the_output_head_where_its_config_or_its_class_says_so(
+    tmp_path: Path, model_type: str, written: bool | None, tables: int
+) -> None:
+    config = {key: value for key, value in QWEN3_8B.items() if key != "tie_word_embeddings"}
+    config |= {"architectures": ["LlamaForCausalLM"], "model_type": model_type}
+    config |= {} if written is None else {"tie_word_embeddings": written}
+    ledger = planned_model(tmp_path, config).ledger
+    assert ledger is not None
+    (line,) = (line for line in ledger.lines if line.owner == "embedding and output head")
+
+    assert line.size == tables * 151936 * 4096 * 2

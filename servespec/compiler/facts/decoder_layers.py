@@ -230,6 +230,20 @@ DECODER_LAYERS: Final[Mapping[str, Sourced[LayerFacts]]] = MappingProxyType(
 )
 """By the architecture's name in config.json."""
 
+TIED_MODEL_TYPES: Final = Sourced(
+    frozenset(
+        {
+            "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "falcon", "gemma", "gemma2", "gemma3", "gemma3_text",
+            "gemma3n_text", "gemma4_text", "gpt2", "lfm2", "lfm2_moe", "opt", "smollm3", "starcoder2", "zamba2",
+        }
+    ),
+    "model types",
+    "transformers",
+    "5.19.0",
+    "transformers/models",
+    "tie_word_embeddings: bool = True",
+    "their configs leave the key out where the embedding is the output head too",
+)  # fmt: skip
 VOCABULARY_PADDING: Final = Sourced(
     64,
     "tokens",

@@ -4,7 +4,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
-from servespec.compiler.facts.decoder_layers import DenseLayers, LayerFacts, Presence, Router, SharedExperts
+from servespec.compiler.facts.decoder_layers import (
+    TIED_MODEL_TYPES,
+    DenseLayers,
+    LayerFacts,
+    Presence,
+    Router,
+    SharedExperts,
+)
 from servespec.compiler.facts.model_traits import text_config
 from servespec.compiler.facts.state_layers import StateFamily
 from servespec.compiler.memory.compress_ratios import compress_ratios
@@ -155,6 +162,13 @@ class _Reading:
         return presence is Presence.ALWAYS or (presence is Presence.CONFIG and self.flag(*keys))
 
 
+def _is_tied(model: Model) -> bool | None:
+    """What the config says, else what its class does where that is known."""
+    traits = model.traits
+    by_class = not TIED_MODEL_TYPES.value.isdisjoint({traits.text_model_type, traits.model_type})
+    return True if traits.tie_word_embeddings is None and by_class else traits.tie_word_embeddings
+
+
 def dimensions_of(model: Model, facts: LayerFacts) -> Dimensions | Missing:
     """The sizes of a model whose layers are such, or what its config.json lacks."""
     read = _Reading(text_config(model.config))
@@ -183,7 +197,7 @@ def _read(model: Model, facts: LayerFacts, read: _Reading) -> Dimensions:
         vocabulary=read.known("vocab_size", traits.vocab_size),
         positions=traits.max_position_embeddings or 0,
         rotated_width=_rotated_width(model, facts, latent, head),
-        is_tied=traits.tie_word_embeddings,
+        is_tied=_is_tied(model),
         qkv_bias=read.is_there(facts.qkv_bias, "attention_bias", "qkv_bias"),
         output_bias=read.is_there(facts.output_bias, "attention_bias"),
         mlp_bias=read.is_there(facts.mlp_bias, "mlp_bias"),
