@@ -94,5 +94,14 @@ S320 = Rule(
     "S320", "no-command-in-file", Severity.ERROR, "the file starts no vLLM server",
     "What is read is a shell script, Markdown with shell code, a vLLM recipe, or the YAML of `vllm serve --config`.",
 )  # fmt: skip
+S321 = Rule(
+    "S321", "set-in-a-branch", Severity.WARNING, "a word has a value that the script sets only in a branch",
+    "A script is read and not run, so its conditions are not known: the last assignment is taken, whatever branch, "
+    "loop or function it stands in. Check that it is what your server runs with.",
+)  # fmt: skip
+S322 = Rule(
+    "S322", "command-in-a-branch", Severity.NOTE, "the script starts the server only in a branch",
+    "The command is imported as if it ran. What the other branches start is another command of the file, if anything.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

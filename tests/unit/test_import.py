@@ -172,6 +172,28 @@ def test_what_nothing_sets_is_an_error(tmp_path: Path) -> None:
     assert f"error[S318]: nothing above sets `$HOST` in `$HOST`\n --> {path}:1:29" in done.stderr
 
 
+def test_a_branch_that_is_taken_for_granted_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "serve.sh"
+    path.write_text(
+        "if [ $1 ]; then\n  EXTRA=--enforce-eager\nelse\n  EXTRA='--seed 5'\nfi\n"
+        "[ $2 ] && export VLLM_LOGGING_LEVEL=DEBUG\n[ $3 ] && export HF_TOKEN=x OTHER=y\n"
+        "if [ $4 ]; then\n  vllm serve org/model $EXTRA\nfi\n"
+    )
+
+    done = run(str(path))
+
+    assert (done.exit_code, spec_of(done)["model"]) == (0, {"id": "org/model", "seed": 5})
+    told = [line.partition(";")[0] for line in done.stdout.splitlines() if "only in" in line]
+    assert told == [
+        "# - `EXTRA` is set only in the `else` of line 3, which is taken to run (line 4)",
+        "# - `VLLM_LOGGING_LEVEL` is set only in what follows the `&&` of line 6, which is taken to run (line 6)",
+        "# - the server is started only in the `if` of line 8 (line 9)",
+    ]
+    assert "warning[S321]: `EXTRA` is set only in the `else` of line 3" in done.stderr
+    assert f" ::: {path}:2:3: set here otherwise\n" in done.stderr
+    assert "note[S322]" in done.stderr
+
+
 def test_what_is_not_carried_may_be_unset(tmp_path: Path) -> None:
     """A secret, a variable of another program, and the options of a container."""
     path = tmp_path / "serve.sh"
@@ -256,7 +278,8 @@ pieces = st.one_of(
     st.sampled_from(
         ["vllm serve m", "```bash\n", "```\n", "\n", "export A=1\n", "A=(", ")", "'", '"', "$A", "${A", "$(", "`",
          "<<E\n", "E\n", "\\", "> ", ">&", "&", "#", "model:", "  model_id: x\n", "features: [a]\n",
-         "--config x.yaml ", "=", " "]
+         "--config x.yaml ", "=", " ", "if t; then ", "else ", "fi; ", "case x in ", "a) ", ";; ", "esac ", "&& ",
+         "|| ", "f() { ", "} ", "; "]
     ),
     st.text(max_size=6),
 )  # fmt: skip

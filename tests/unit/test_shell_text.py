@@ -31,7 +31,7 @@ def words_of(text: str) -> list[list[str]]:
         ("cat <<EOF > f\nrun hidden\nEOF\nrun a", [["cat"], ["run", "a"]]),
         ('run \'{"a": "$b"}\' {"c":1} "{\\"d\\": 2}"', [["run", '{"a": "$b"}', "{c:1}", '{"d": 2}']]),
         ("$ run a", [["run", "a"]]),
-        ("if true; then\n run a\nelse { exec run b; }; fi", [["if", "true"], ["run", "a"], ["run", "b"], ["fi"]]),
+        ("if true; then\n run a\nelse { exec run b; }; fi", [["true"], ["run", "a"], ["run", "b"]]),
         ("run ''", [["run", ""]]),
         ("A=; run $A b", [["run", "b"]]),
         ("run 'open", [["run", "open"]]),
@@ -48,6 +48,83 @@ def test_what_nothing_sets_is_named() -> None:
     assert [word.unset for word in (*command.exported, *command.words)] == [
         ("$TOKEN",), (), ("$1",), ("${B}",), ("$(nproc)",), ("`date`",), (),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("if t; then A=1; fi; run $A", [("A", "the `if`", 0)]),
+        ("A=0; if t; then A=1; elif u; then A=2; else A=3; fi; run $A", [("A", "the `else`", 3)]),
+        ("if t; then A=1; elif u; then A=2; fi; run $A", [("A", "the `elif`", 1)]),
+        ("case $1 in\n(a|b) A=1;;\n'c d') A=2 ;;\n*)\n A=3\nesac\nrun $A", [("A", "the case `*)`", 2)]),
+        ("case x in a) case y in b) A=1;; esac; B=1;; esac; run $A $B",
+         [("A", "the case `b)`", 0), ("B", "the case `a)`", 0)]),
+        ("for i in 1 2; do A+=x; done; run $A", [("A", "the `for`", 0)]),
+        ("for ((i=0; i<3; i++)); do A=1; done; run $A", [("A", "the `for`", 0)]),
+        ("while read x; do A=1; done < f; run $A", [("A", "the `while`", 0)]),
+        ("[ $1 ] && A=1\nrun $A", [("A", "what follows the `&&`", 0)]),
+        ("[[ $1 && $2 ]] &&\n A=1; run $A", [("A", "what follows the `&&`", 0)]),
+        ("t || A=1 && run $A", [("A", "what follows the `||`", 0)]),
+        ("f() { A=1; }; f; run $A", [("A", "the function `f`", 0)]),
+        ("function f {\n A=1\n}\nf\nrun $A", [("A", "the function `f`", 0)]),
+        ("A=(a); if t; then A+=(b); fi; run \"${A[@]}\"", [("A", "the `if`", 0)] * 2),
+        ("if t; then A=1; fi; B=$A; run $B $B", [("A", "the `if`", 0)] * 2),
+        ("t && { A=1; B=2; }; run $B", [("B", "what follows the `&&`", 0)]),
+        ("A=1; if t; then local A=2; fi; run $A", [("A", "the `if`", 1)]),
+        # What holds wherever the command runs, or is set again, is no guess.
+        ("if t; then A=1; run $A; fi", []),
+        ("cd x && A=1 && run $A", []),
+        ("f() { A=1; run $A; }; f", []),
+        ("if t; then A=1; fi; A=2; run $A", []),
+        ("if t; then A=1; A=2; fi; A=3; if t; then run $A; fi", []),
+        ("if t; then B=1; fi; A=1; run $A", []),
+    ],
+)  # fmt: skip
+def test_what_is_set_in_a_branch_is_a_guess(text: str, expected: list[tuple[str, str, int]]) -> None:
+    """With the variable, the branch, and how many assignments hold where it is not taken."""
+    (command,) = [one for one in shell_commands(text) if one.words[0].text == "run"]
+    found = [guess for word in command.words for guess in word.guesses]
+
+    assert [(one.name, one.conditions[-1].words, len(one.instead)) for one in found] == expected
+
+
+def test_an_export_in_a_branch_is_a_guess() -> None:
+    *_, command = shell_commands("A=1\nif t; then export A; export B=2; fi\nrun")
+
+    assert [(word.text, len(word.guesses)) for word in command.exported] == [("A=1", 1), ("B=2", 1)]
+
+
+def test_only_what_is_exported_reaches_a_program() -> None:
+    *_, command = shell_commands("declare A=1; readonly B=2; declare -rx C=3; typeset -x D=4; run")
+
+    assert [word.text for word in command.exported] == ["C=3", "D=4"]
+
+
+def test_a_shell_of_its_own_keeps_its_variables() -> None:
+    text = "A=1; (A=2; export B=3; run $A)\n((i > 2)) && run $A"
+
+    commands = [one for one in shell_commands(text) if one.words[0].text == "run"]
+    assert [[word.text for word in (*one.exported, *one.words)] for one in commands] == [
+        ["B=3", "run", "2"], ["run", "1"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("if t; then run; fi", ["the `if`"]),
+        ("for i in 1; do if t; then run; fi; done", ["the `for`", "the `if`"]),
+        ("t || run", ["what follows the `||`"]),
+        ("if t; then x; fi; run", []),
+        ("case x in a) x;; esac && run", ["what follows the `&&`"]),
+        ("if t; then (x; fi; run", []),
+        ("fi; done; esac; }; ) ; run", []),
+    ],
+)
+def test_a_command_knows_what_has_to_hold(text: str, words: list[str]) -> None:
+    (command,) = [one for one in shell_commands(text) if one.words[0].text == "run"]
+
+    assert [one.words for one in command.conditions] == words
 
 
 def test_each_command_sees_the_variables_above_it() -> None:

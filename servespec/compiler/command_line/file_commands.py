@@ -7,9 +7,11 @@ from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.program import serves
 from servespec.compiler.command_line.recipe import is_recipe, recipe_commands
 from servespec.compiler.command_line.server_command import ServerCommand
+from servespec.compiler.command_line.shell_conditions import AFTER_SUCCESS, Condition
 from servespec.compiler.command_line.shell_text import ShellCommand, shell_commands
-from servespec.compiler.command_line.word import Word, on_one_line
-from servespec.diagnostics import Place, SpecError
+from servespec.compiler.command_line.shell_words import Guess, ShellWord
+from servespec.compiler.command_line.word import Word, on_one_line, quoted
+from servespec.diagnostics import Diagnostic, Place, Related, SpecError
 from servespec.schema.source import SpecSource, read_source
 from servespec.schema.source_faults import Lines, Span
 
@@ -75,12 +77,34 @@ def _fenced(text: str) -> Iterator[Span]:
 
 
 def _server_command(command: ShellCommand, name: str, lines: Lines) -> ServerCommand:
-    words = (*command.exported, *command.words)
-    places = [Place(name, lines.range_of(word.span)) for word in words]
-    made = tuple(Word(word.text, place, unset=word.unset) for word, place in zip(words, places, strict=True))
+    words = tuple(_word(word, name, lines) for word in (*command.exported, *command.words))
     first = lines.range_of(command.words[0].span).start
     title = f"line {first.line}: {on_one_line(' '.join(_title_words(command)))}"
-    return ServerCommand(title, places[len(command.exported)], made)
+    place = words[len(command.exported)].place
+    return ServerCommand(title, place, words, tuple(_only_sometimes(command.conditions, place, lines)))
+
+
+def _word(word: ShellWord, name: str, lines: Lines) -> Word:
+    guesses = tuple(_guess(one, name, lines) for one in word.guesses)
+    return Word(word.text, Place(name, lines.range_of(word.span)), unset=word.unset, guesses=guesses)
+
+
+def _guess(guess: Guess, name: str, lines: Lines) -> Diagnostic:
+    message = f"{quoted(guess.name)} is set only in {_where(guess.conditions[-1], lines)}, which is taken to run"
+    related = [Related("set here otherwise", Place(name, lines.range_of(span))) for span in guess.instead]
+    help_text = "check the spec, or write the value that you mean in its place"
+    return rules.S321.at(Place(name, lines.range_of(guess.span)), message, help_text, related)
+
+
+def _only_sometimes(conditions: tuple[Condition, ...], place: Place, lines: Lines) -> Iterator[Diagnostic]:
+    """A command behind `&&` is the ordinary course of a script, so it is no branch."""
+    branches = [one for one in conditions if one.words != AFTER_SUCCESS]
+    if branches:
+        yield rules.S322.at(place, f"the server is started only in {_where(branches[-1], lines)}")
+
+
+def _where(condition: Condition, lines: Lines) -> str:
+    return f"{condition.words} of line {lines.range_of(condition.span).start.line}"
 
 
 def _title_words(command: ShellCommand) -> list[str]:

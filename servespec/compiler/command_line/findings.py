@@ -24,8 +24,9 @@ def secret(name: str, setting: str, word: Word) -> Diagnostic:
     return rules.S310.at(word.place, f"{quoted(name)}{word.where} may hold a secret and is not carried", help_text)
 
 
-def unset(word: Word) -> Iterator[Diagnostic]:
-    """What nothing in the script of ``word`` sets."""
+def uncertain(word: Word) -> Iterator[Diagnostic]:
+    """What nothing in the script of ``word`` sets, or only a branch of it."""
+    yield from word.guesses
     for reference in word.unset:
         message = f"nothing above sets {quoted(reference)} in {quoted(word.name)}{word.where}"
         yield rules.S318.at(word.place, message, "write its value in its place")

@@ -9,7 +9,7 @@ from typing import Any
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.carrying import Carried, carried, nested
 from servespec.compiler.command_line.config_file import Reading, with_config_file
-from servespec.compiler.command_line.findings import unset
+from servespec.compiler.command_line.findings import uncertain
 from servespec.compiler.command_line.parser import parse
 from servespec.compiler.command_line.program import Entry, Program, read_program
 from servespec.compiler.command_line.rewriting import normalised, without_dots
@@ -46,7 +46,7 @@ def read_command_line(words: Sequence[str], table: EngineTable, config_text: Map
 def read_words(words: Sequence[Word], table: EngineTable, config_text: Mapping[str, str]) -> CommandLine:
     """The same of words that stand in a file."""
     program = read_program(words)
-    found = [*program.findings, *(one for word in program.arguments for one in unset(word))]
+    found = [*program.findings, *(one for word in program.arguments for one in uncertain(word))]
     flags = read_flags(program, Reading(program.entry, table, config_text), found)
     taken = [
         _model(flags, program.entry, table, found),

@@ -5,7 +5,7 @@ from typing import Any
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.carrying import Carried
-from servespec.compiler.command_line.findings import secret, unset
+from servespec.compiler.command_line.findings import secret, uncertain
 from servespec.compiler.command_line.program import Program
 from servespec.compiler.command_line.word import Word, quoted
 from servespec.compiler.engine_homes import VARIABLE_HOMES
@@ -26,9 +26,9 @@ def carried_variables(program: Program, table: EngineTable, found: list[Diagnost
         one = _carried(word, name, value, table)
         if not isinstance(one, Carried):
             found.append(one)
-        elif word.unset:
-            found += unset(word)
-        else:
+            continue
+        found += uncertain(word)
+        if not word.unset:
             yield one
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from servespec.diagnostics import Place
+from servespec.diagnostics import Diagnostic, Place
 
 COMMAND_LINE = "command line"
 
@@ -20,7 +20,8 @@ class Word:
     """``number`` counts from 1 after `--`, 0 for a word of a config file.
 
     ``config`` is the mapping that dotted keys were put together into, None for a word as written; ``keys`` are the
-    words that wrote its keys.  ``unset`` are the variables of a script in it that nothing sets.
+    words that wrote its keys.  ``unset`` are the variables of a script in it that nothing sets, ``guesses`` findings
+    about those that are set only sometimes, to be told where the word is carried.
     """
 
     text: str
@@ -29,6 +30,7 @@ class Word:
     config: dict[str, Any] | None = None
     keys: Mapping[str, "Word"] = field(default_factory=dict)
     unset: tuple[str, ...] = ()
+    guesses: tuple[Diagnostic, ...] = ()
 
     @property
     def name(self) -> str:
