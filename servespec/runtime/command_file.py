@@ -4,7 +4,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from servespec.compiler.command_line import CommandLine, command_line_source, mended, read_command_line
+from servespec.compiler.command_line import (
+    CommandLine,
+    as_it_listens,
+    command_line_source,
+    mended,
+    read_command_line,
+)
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.plan import Plan
@@ -44,4 +50,4 @@ def mended_spec(plan: Plan, command: CommandLine) -> str:
     """A spec that gives every decode batch of the command line a graph."""
     request = plan.resolution.request.spec
     hardware = {"gpu": request.hardware.gpu, "count": request.hardware.count}
-    return mended({**command.data, "hardware": hardware}, plan.to_json())
+    return mended({**as_it_listens(command).data, "hardware": hardware}, plan.to_json())

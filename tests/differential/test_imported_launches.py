@@ -45,7 +45,7 @@ STAND_INS = Options(
 )
 
 NOT_COMPARED = {"model_tag", "model", "config", "subparser", "dispatch_function"}
-PINNED = {"revision", "max_num_seqs", "max_num_batched_tokens", "host", "port", "cudagraph_metrics"}
+PINNED = {"revision", "max_num_seqs", "max_num_batched_tokens", "port", "cudagraph_metrics"}
 """Flags that every launch line names, so that nothing is left to a default."""
 PINNED_KEYS = {
     "attention_config": {"backend"},
@@ -160,6 +160,7 @@ def differences(one: Launched, before: dict[str, Any], after: dict[str, Any]) ->
     """Values of the first line that the second does not have."""
     defaults = answers(VERSION)["defaults"]
     old, new = folded(before, defaults), folded(after, defaults)
+    old["host"], new["host"] = address_of(before), address_of(after)
     lost = {}
     for name, value in old.items():
         if name in NOT_COMPARED or name in one.leftover or (name in PINNED and value == defaults.get(name)):
@@ -168,6 +169,11 @@ def differences(one: Launched, before: dict[str, Any], after: dict[str, Any]) ->
         if rest != ({}, {}):
             lost[name] = rest
     return lost
+
+
+def address_of(values: dict[str, Any]) -> str:
+    """Where a server listens: vllm/entrypoints/launchers/launcher.py: setup_server."""
+    return "" if values["uds"] else values["host"] or "0.0.0.0"  # noqa: S104 - what is bound where no host is named
 
 
 def folded(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:

@@ -85,6 +85,7 @@ def test_a_script(tmp_path: Path) -> None:
         "parallel": {"tensor_parallel_size": 4},
         "scheduler": {"max_num_seqs": 64},
         "engine": {"env": {"VLLM_LOGGING_LEVEL": "DEBUG"}, "lowering": "none"},
+        "serve": {"host": "0.0.0.0"},  # noqa: S104
     }
     assert done.stdout.splitlines()[1:4] == [
         f"# Imported from {path}, line 6: vllm serve org/model.",
@@ -108,7 +109,7 @@ def test_several_commands_are_a_choice(tmp_path: Path) -> None:
         "  3  line 21: vllm serve org/model",
     ]
     assert (fourth.exit_code, fourth.stdout) == (2, "")
-    assert spec_of(run(str(path), "--command", "3"))["serve"] == {"port": 9000}
+    assert spec_of(run(str(path), "--command", "3"))["serve"] == {"host": "0.0.0.0", "port": 9000}  # noqa: S104
 
 
 def test_a_recipe(tmp_path: Path) -> None:
@@ -128,6 +129,7 @@ def test_a_recipe(tmp_path: Path) -> None:
             "env": {"VLLM_LOGGING_LEVEL": "DEBUG"},
             "lowering": "none",
         },
+        "serve": {"host": "0.0.0.0"},  # noqa: S104
     }
     notes = [line for line in done.stdout.splitlines() if line.startswith("# - ")]
     assert [note.split("`")[1] for note in notes] == [
@@ -170,6 +172,21 @@ def test_what_nothing_sets_is_an_error(tmp_path: Path) -> None:
 
     assert done.exit_code == 1
     assert f"error[S318]: nothing above sets `$HOST` in `$HOST`\n --> {path}:1:29" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "serve"),
+    [
+        ([], {"host": "0.0.0.0"}),  # noqa: S104
+        (["--host", "10.0.0.1"], {"host": "10.0.0.1"}),
+        (["--uds", "/run/vllm.sock"], None),
+    ],
+)
+def test_a_server_listens_where_it_did(words: list[str], serve: dict[str, str] | None) -> None:
+    done = run("--", "vllm", "serve", "org/model", *words)
+
+    assert spec_of(done).get("serve") == serve
+    assert ("  # every address of the machine" in done.stdout) == (words == [])
 
 
 def test_a_branch_that_is_taken_for_granted_is_told(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from servespec.compiler.command_line.reading import CommandLine
+from servespec.compiler.command_line.reading import EVERY_ADDRESS, CommandLine
 from servespec.compiler.command_line.word import on_one_line
 from servespec.diagnostics import Diagnostic
 from servespec.schema.dump import Path, dump_yaml
 from servespec.schema.modeline import MODELINE
 
 _LOWERING: Path = ("engine", "lowering")
+_HOST: Path = ("serve", "host")
 _SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
@@ -24,9 +25,11 @@ def ranks_of(command: CommandLine) -> int:
 
 def imported_text(data: Mapping[str, Any], leftovers: tuple[Diagnostic, ...], title: str) -> str:
     """YAML; a finding that is no loss, such as a flag given twice, is told with the others."""
-    comments = {}
+    comments: dict[Path, str] = {}
     if (data.get("engine") or {}).get("lowering") == "none":
         comments[_LOWERING] = "graphs as the unmodified engine makes them; `auto` captures what the plan asks for"
+    if (data.get("serve") or {}).get("host") == EVERY_ADDRESS:
+        comments[_HOST] = "every address of the machine, as the engine binds by itself; 127.0.0.1 is this machine alone"
     header = "\n".join(f"# {on_one_line(line)}" for line in _header(leftovers, title))
     return f"{MODELINE}\n{header}\n{dump_yaml(data, comments)}"
 

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from servespec.compiler import command_rules as rules
@@ -21,6 +21,7 @@ from servespec.diagnostics import Diagnostic, Place, in_file_order
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
 
+EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - what the engine binds where nobody says otherwise
 _MODEL_FLAG = re.compile(r"--model(=.+|$)", re.DOTALL)
 _CONFIG_FLAG = re.compile(r"--config(=.+|$)", re.DOTALL)
 _NAME_FLAG = re.compile(r"--served[-_]model[-_]name(=.+|$)", re.DOTALL)
@@ -115,6 +116,18 @@ def _model(flags: Flags, entry: Entry, table: EngineTable, found: list[Diagnosti
     place = Place(COMMAND_LINE)
     found.append(rules.S314.at(place, f"no model is named, so vLLM serves `{default.default}`", "name the model"))
     return Carried(path, default.default, "`--model`", Word("--model", place))
+
+
+def as_it_listens(command: CommandLine) -> CommandLine:
+    """With the address that the engine binds by itself, every one of the machine, where the line names none.
+
+    Source: vllm/entrypoints/launchers/launcher.py: setup_server.
+    """
+    serve = command.data.get("serve", {})
+    has_socket = "uds" in command.data.get("engine", {}).get("args", {})
+    if "host" in serve or has_socket:
+        return command
+    return replace(command, data=_in_spec_order({**command.data, "serve": {"host": EVERY_ADDRESS, **serve}}))
 
 
 def _in_spec_order(data: Mapping[str, Any]) -> dict[str, Any]:
