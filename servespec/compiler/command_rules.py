@@ -103,5 +103,15 @@ S322 = Rule(
     "S322", "command-in-a-branch", Severity.NOTE, "the script starts the server only in a branch",
     "The command is imported as if it ran. What the other branches start is another command of the file, if anything.",
 )  # fmt: skip
+S323 = Rule(
+    "S323", "file-of-variables", Severity.WARNING, "a file of variables for a container is not read",
+    "What `--env-file` names may hold settings of the engine and secrets; the first belong into the spec, the second "
+    "into the shell that starts the server.",
+)  # fmt: skip
+S324 = Rule(
+    "S324", "unknown-image", Severity.WARNING, "the container's image has an engine that is not known",
+    "The tag of an official image names the engine's release, and a known one becomes `engine.version`. The flags of "
+    "any other are read as those of the newest release that is known.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

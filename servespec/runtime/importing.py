@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from servespec.compiler.command_line.file_commands import server_commands
-from servespec.compiler.command_line.importing import imported_text, ranks_of
-from servespec.compiler.command_line.reading import as_it_listens, command_line_source, read_words
+from servespec.compiler.command_line.importing import imported_text
+from servespec.compiler.command_line.reading import as_it_listens, command_line_source, ranks_of, read_words
 from servespec.compiler.command_line.server_command import ServerCommand
 from servespec.compiler.command_line.word import COMMAND_LINE, typed_words
 from servespec.compiler.facts.engine_fields import table, versions
@@ -43,7 +43,7 @@ def imported(command: ServerCommand, gpu: str, count: int | None, settings: tupl
     texts = [word.text for word in command.words]
     read = read_words(command.words, table(versions()[-1]), config_texts(texts))
     leftovers = in_file_order((*read.leftovers, *command.found))
-    source = command_line_source(on_the_engine_as_it_is(as_it_listens(read)), gpu, count or ranks_of(read))
+    source = command_line_source(on_the_engine_as_it_is(as_it_listens(read)), gpu, count or ranks_of(read.data))
     data = with_overrides(source, settings).data
     where = command.place.file
     text = imported_text(data, leftovers, command.title if where == COMMAND_LINE else f"{where}, {command.title}")

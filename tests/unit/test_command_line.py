@@ -216,9 +216,83 @@ def test_a_container_gives_variables_and_arguments() -> None:
     assert command.data == {
         "servespec": 1,
         "model": {"id": "org/m"},
-        "engine": {"model_runner": "v1", "env": {"NCCL_DEBUG": "INFO"}},
+        "engine": {"model_runner": "v1", "env": {"NCCL_DEBUG": "INFO"}, "version": "0.33.0"},
     }
-    assert [one.code for one in command.leftovers] == ["S317"]
+    options = "--gpus all --mount type=bind,src=/a -p 8000:8000 --name x"
+    message = f"`docker run {options} vllm/vllm-openai:v0.33.0` before the program is not carried"
+    assert said(command) == [("S317", message, "")]
+
+
+@pytest.mark.parametrize(
+    ("image", "version"),
+    [
+        ("vllm/vllm-openai:v0.32.0", "0.32.0"),
+        ("registry:5000/mirror/vllm-openai-rocm:v0.33.0-cu130@sha256:0f", "0.33.0"),
+        ("vllm/vllm-openai:latest", None),
+        ("vllm/vllm-openai", None),
+    ],
+)
+def test_the_tag_of_an_image_is_the_engine_s_version(image: str, version: str | None) -> None:
+    engine = read_command_line(["docker", "run", image, "org/m"], TABLE, {}).data.get("engine", {})
+
+    assert engine.get("version") == version
+
+
+def test_an_image_is_read_with_its_own_engine_s_flags() -> None:
+    unknown = next(name for name in TABLE.flags() if table("0.32.0").flag(name) is None)
+    line = ["docker", "run", "vllm/vllm-openai:v0.32.0", "org/m", f"--{unknown.replace('_', '-')}", "1"]
+
+    assert [
+        one.message.split("`")[0] for one in read_command_line(line, TABLE, {}).leftovers if one.code == "S302"
+    ] == ["vLLM 0.32.0 has no flag "]
+
+
+def test_an_image_with_an_unknown_engine_is_told() -> None:
+    command = read_command_line(["docker", "run", "vllm/vllm-openai:v0.11.0", "org/m"], TABLE, {})
+
+    message = "the image has vLLM 0.11.0, and what is known is 0.32.0, 0.33.0"
+    help_text = "it is read as vLLM 0.33.0 would read it; check the spec with your engine"
+    assert ("S324", message, help_text) in said(command)
+    assert "engine" not in command.data
+
+
+def test_what_a_container_is_told_besides_is_listed_without_secrets() -> None:
+    words = [
+        "docker",
+        "run",
+        "--env-file",
+        "prod.env",
+        "--label",
+        "api_key=hush",
+        "--registry-token",
+        "hush",
+        "-e",
+        "A",
+    ]
+    words += ["--env-file=b.env", "--name", "a name", "vllm/vllm-openai", "org/m"]
+    command = read_command_line(words, TABLE, {})
+
+    options = "--env-file prod.env --label api_key=… --registry-token … -e A --env-file=b.env --name 'a name'"
+    assert [(code, message) for code, message, _ in said(command)] == [
+        ("S323", "the variables of `b.env` are not read"),
+        ("S323", "the variables of `prod.env` are not read"),
+        ("S317", f"`docker run {options} vllm/vllm-openai` before the program is not carried"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        (["--gpus", "4"], "the container has 4 GPUs, and the layout takes 2"),
+        (['--gpus="device=0"'], "the container has 1 GPU, and the layout takes 2"),
+        (["--gpus", "device=0,1"], None),
+        (["--gpus", "all"], None),
+    ],
+)
+def test_the_gpus_of_a_container_are_held_against_the_layout(option: list[str], told: str | None) -> None:
+    command = read_command_line(["docker", "run", *option, "vllm/vllm-openai", "org/m", "-tp", "2"], TABLE, {})
+
+    assert [message for _, message, _ in said(command) if "layout" in message] == ([told] if told else [])
 
 
 def test_variables_go_to_their_fields_or_to_the_engine_env() -> None:

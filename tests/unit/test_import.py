@@ -226,6 +226,16 @@ def test_what_is_not_carried_may_be_unset(tmp_path: Path) -> None:
     assert "env" not in spec_of(done)["engine"]
 
 
+def test_a_variable_for_a_container_hides_no_other_option(tmp_path: Path) -> None:
+    path = tmp_path / "serve.sh"
+    path.write_text("docker run --ipc host -e VLLM_LOGGING_LEVEL=DEBUG vllm/vllm-openai org/model\n")
+
+    done = run(str(path))
+
+    assert spec_of(done)["engine"]["env"] == {"VLLM_LOGGING_LEVEL": "DEBUG"}
+    assert "# - `docker run --ipc host vllm/vllm-openai` before the program is not carried (line 1)" in done.stdout
+
+
 def test_a_value_can_be_laid_over_it() -> None:
     done = run("--set", "model.id=org/mine", "--count", "2", "--", "vllm", "serve", "org/model")
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from servespec.compiler.command_line.reading import EVERY_ADDRESS, CommandLine
+from servespec.compiler.command_line.reading import EVERY_ADDRESS
 from servespec.compiler.command_line.word import on_one_line
 from servespec.diagnostics import Diagnostic
 from servespec.schema.dump import Path, dump_yaml
@@ -11,16 +11,6 @@ from servespec.schema.modeline import MODELINE
 
 _LOWERING: Path = ("engine", "lowering")
 _HOST: Path = ("serve", "host")
-_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
-
-
-def ranks_of(command: CommandLine) -> int:
-    """How many GPUs the layout of a command line needs."""
-    parallel, ranks = command.data.get("parallel", {}), 1
-    for name in _SIZES:
-        size = parallel.get(name, 1)
-        ranks *= size if isinstance(size, int) else 1
-    return ranks
 
 
 def imported_text(data: Mapping[str, Any], leftovers: tuple[Diagnostic, ...], title: str) -> str:

@@ -1,21 +1,19 @@
 """Which program a command line starts, and what stands before it: variables, wrappers, a container."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.word import COMMAND_LINE, Word, quoted
+from servespec.compiler.command_line.wrapper import CONTAINER_PROGRAMS, Wrapper
 from servespec.diagnostics import Diagnostic, Place, SpecError
 
 _API_SERVER = "vllm.entrypoints.openai.api_server"
 _CLI = "vllm.entrypoints.cli.main"
 _PYTHON = re.compile(r"python[0-9.]*")
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
-_CONTAINER_PROGRAMS = ("docker", "podman", "nerdctl")
 _IMAGE = re.compile(r"(?:[\w.-]+(?::\d+)?/)+vllm[\w.-]*(?::[\w.-]+)?(?:@sha256:[0-9a-f]+)?")
-_ENV_OPTION = re.compile(r"(?:-e|--env)=?")
 
 
 class Entry(Enum):
@@ -27,17 +25,21 @@ class Entry(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """``variables`` are set for it, in the order written; ``arguments`` is what it is told."""
+    """``wrapper`` is what stands before it, and ``arguments`` what it is told."""
 
     entry: Entry
-    variables: tuple[tuple[Word, str, str], ...]
+    wrapper: Wrapper
     arguments: tuple[Word, ...]
-    findings: tuple[Diagnostic, ...]
+
+    @property
+    def variables(self) -> tuple[tuple[Word, str, str], ...]:
+        """Those that are set for it, in the order written."""
+        return tuple(self.wrapper.variables())
 
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The program's words are ``first`` to ``rest``, without ``rest``."""
+    """The program's words are ``first`` to ``rest``, without ``rest``; none where a container starts it by itself."""
 
     entry: Entry
     first: int
@@ -54,14 +56,8 @@ def read_program(words: Sequence[Word]) -> Program:
     found = _find([word.text for word in words])
     if found is None:
         raise SpecError([_no_server([word.text for word in words])])
-    before, arguments = words[: found.first], words[found.rest :]
-    contained = any(_base(word.text) in _CONTAINER_PROGRAMS for word in before)
-    return Program(
-        entry=found.entry,
-        variables=tuple(_variables(before, contained)),
-        arguments=tuple(arguments),
-        findings=tuple(_wrappers(before, contained)),
-    )
+    wrapper = Wrapper(tuple(words[: found.first]))
+    return Program(entry=found.entry, wrapper=wrapper, arguments=tuple(words[found.rest :]))
 
 
 def _find(words: list[str]) -> _Found | None:
@@ -88,11 +84,11 @@ def _python_module(words: list[str], at: int) -> _Found | None:
 
 def _image(words: list[str]) -> _Found | None:
     """A container of the engine's own image; its entry point is `vllm serve`."""
-    if "run" not in words or not any(_base(word) in _CONTAINER_PROGRAMS for word in words):
+    if "run" not in words or not any(_base(word) in CONTAINER_PROGRAMS for word in words):
         return None
     images = (at for at, word in enumerate(words) if _IMAGE.fullmatch(word))
     at = next(images, None)
-    return None if at is None else _Found(Entry.SERVE, at, at + 1)
+    return None if at is None else _Found(Entry.SERVE, at + 1, at + 1)
 
 
 def _base(word: str) -> str:
@@ -105,29 +101,3 @@ def _no_server(words: Sequence[str]) -> Diagnostic:
         return rules.S301.at(place, "the command line is empty", help_text)
     shown = quoted(" ".join(words[:2]))
     return rules.S301.at(place, f"{shown} starts no vLLM server", help_text)
-
-
-def _variables(before: Sequence[Word], contained: bool) -> Iterator[tuple[Word, str, str]]:
-    """The assignments; in front of a container only what is given to it."""
-    for at, word in enumerate(before):
-        text = _assignment_in(before, at) if contained else word.text
-        found = _ASSIGNMENT.fullmatch(text)
-        if found:
-            yield word, found[1], found[2]
-
-
-def _assignment_in(before: Sequence[Word], at: int) -> str:
-    """What a container is given as a variable by the word at ``at``, '' where nothing is."""
-    text = before[at].text
-    if at and before[at - 1].text in ("-e", "--env"):
-        return text
-    option = _ENV_OPTION.match(text)
-    return text[option.end() :] if option else ""
-
-
-def _wrappers(before: Sequence[Word], contained: bool) -> Iterator[Diagnostic]:
-    taken = {word.number for word, _, _ in _variables(before, contained)}
-    others = [word for word in before if word.number not in taken and _base(word.text) != "env"]
-    if others:
-        shown = quoted(" ".join(word.text.partition("=")[0] for word in others))
-        yield rules.S317.at(others[0].place, f"{shown} before the program is not carried")

@@ -16,12 +16,15 @@ from servespec.compiler.command_line.rewriting import normalised, without_dots
 from servespec.compiler.command_line.settings import Setting, settings_of
 from servespec.compiler.command_line.variables import carried_variables
 from servespec.compiler.command_line.word import COMMAND_LINE, Word, typed_words
-from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.compiler.command_line.wrapper import Wrapper
+from servespec.compiler.facts.engine_fields import EngineTable, versions
+from servespec.compiler.facts.engine_fields import table as engine_table
 from servespec.diagnostics import Diagnostic, Place, in_file_order
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - what the engine binds where nobody says otherwise
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _MODEL_FLAG = re.compile(r"--model(=.+|$)", re.DOTALL)
 _CONFIG_FLAG = re.compile(r"--config(=.+|$)", re.DOTALL)
 _NAME_FLAG = re.compile(r"--served[-_]model[-_]name(=.+|$)", re.DOTALL)
@@ -38,8 +41,8 @@ class CommandLine:
 def read_command_line(words: Sequence[str], table: EngineTable, config_text: Mapping[str, str]) -> CommandLine:
     """The spec that says what ``words``, as typed, say to the engine of ``table``.
 
-    ``config_text`` holds the text of a `--config` file by its name as written.  Raises SpecError where no word
-    starts a server.
+    The release that a container's image names goes before ``table``.  ``config_text`` holds the text of a `--config`
+    file by its name as written.  Raises SpecError where no word starts a server.
     """
     return read_words(typed_words(words), table, config_text)
 
@@ -47,14 +50,29 @@ def read_command_line(words: Sequence[str], table: EngineTable, config_text: Map
 def read_words(words: Sequence[Word], table: EngineTable, config_text: Mapping[str, str]) -> CommandLine:
     """The same of words that stand in a file."""
     program = read_program(words)
-    found = [*program.findings, *(one for word in program.arguments for one in uncertain(word))]
+    wrapper = program.wrapper
+    found = [*wrapper.findings(), *wrapper.unknown_release()]
+    found += (one for word in program.arguments for one in uncertain(word))
+    release = _release(wrapper)
+    table = engine_table(release.value) if release else table
     flags = read_flags(program, Reading(program.entry, table, config_text), found)
     taken = [
         _model(flags, program.entry, table, found),
         *carried(flags.settings, table, found),
         *carried_variables(program, table, found),
+        *((release,) if release else ()),
     ]
-    return CommandLine(_in_spec_order({"servespec": 1, **nested(taken)}), in_file_order(found))
+    data = _in_spec_order({"servespec": 1, **nested(taken)})
+    found += wrapper.gpu_findings(ranks_of(data))
+    return CommandLine(data, in_file_order(found))
+
+
+def _release(wrapper: Wrapper) -> Carried | None:
+    """The release that a container's image names, where its flags are known."""
+    image, release = wrapper.release() or (None, "")
+    if image is None or release not in versions():
+        return None
+    return Carried(("engine", "version"), release, image.named, image)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +134,15 @@ def _model(flags: Flags, entry: Entry, table: EngineTable, found: list[Diagnosti
     place = Place(COMMAND_LINE)
     found.append(rules.S314.at(place, f"no model is named, so vLLM serves `{default.default}`", "name the model"))
     return Carried(path, default.default, "`--model`", Word("--model", place))
+
+
+def ranks_of(data: Mapping[str, Any]) -> int:
+    """How many GPUs the layout of a spec needs."""
+    parallel, ranks = data.get("parallel", {}), 1
+    for name in _SIZES:
+        size = parallel.get(name, 1)
+        ranks *= size if isinstance(size, int) else 1
+    return ranks
 
 
 def as_it_listens(command: CommandLine) -> CommandLine:
