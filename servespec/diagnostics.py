@@ -34,10 +34,14 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A range in a named file; ``range`` is None where a whole file or a command line is meant."""
+    """A range in a named file; ``range`` is None where a whole file or a command line is meant.
+
+    ``word`` counts the words of a command line from 1; 0 anywhere else.
+    """
 
     file: str
     range: Range | None = None
+    word: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +127,11 @@ def has_errors(diagnostics: Iterable[Diagnostic]) -> bool:
 _SEVERITY_ORDER = (Severity.ERROR, Severity.WARNING, Severity.NOTE)
 
 
-def _order(diagnostic: Diagnostic) -> tuple[str, int, int, int, str, str]:
+def _order(diagnostic: Diagnostic) -> tuple[str, int, int, int, int, str, str]:
     start = diagnostic.place.range.start if diagnostic.place.range else Position(0, 0)
     rank = _SEVERITY_ORDER.index(diagnostic.severity)
-    return (diagnostic.place.file, start.line, start.column, rank, diagnostic.code, diagnostic.message)
+    place = (start.line, start.column, diagnostic.place.word)
+    return (diagnostic.place.file, *place, rank, diagnostic.code, diagnostic.message)
 
 
 def _place_json(place: Place) -> dict[str, Any]:

@@ -274,9 +274,9 @@ def test_what_a_container_is_told_besides_is_listed_without_secrets() -> None:
 
     options = "--env-file prod.env --label api_key=… --registry-token … -e A --env-file=b.env --name 'a name'"
     assert [(code, message) for code, message, _ in said(command)] == [
-        ("S323", "the variables of `b.env` are not read"),
-        ("S323", "the variables of `prod.env` are not read"),
         ("S317", f"`docker run {options} vllm/vllm-openai` before the program is not carried"),
+        ("S323", "the variables of `prod.env` are not read"),
+        ("S323", "the variables of `b.env` are not read"),
     ]
 
 
@@ -464,12 +464,18 @@ def test_variables_that_are_not_carried(assignment: str, code: str, message: str
     assert [(one.code, one.message) for one in command.leftovers] == [(code, message)]
 
 
+def test_findings_stand_in_the_order_of_the_words() -> None:
+    words = ["--seed", "x", "--max-loras", "4", "--api-key", "k", "--enforce-eager=1", "--zzz"]
+
+    assert [one.place.word for one in read(*words).leftovers] == [4, 6, 8, 10, 11]
+
+
 def test_the_module_reads_no_positional_model() -> None:
     words = ["python", "-m", "vllm.entrypoints.openai.api_server", "org/m"]
     command = read_command_line(words, TABLE, {})
 
     assert command.data["model"] == {"id": "Qwen/Qwen3-0.6B"}
-    assert [one.code for one in command.leftovers] == ["S313", "S314"]
+    assert [one.code for one in command.leftovers] == ["S314", "S313"]
 
 
 # The config file
@@ -551,7 +557,7 @@ def test_config_files_that_cannot_be_used(words: list[str], code: str, message: 
 def test_a_config_file_without_any_model() -> None:
     command = read_command_line(["vllm", "serve", "--config", "a.yaml"], TABLE, {"a.yaml": "seed: 1\n"})
 
-    assert [one.code for one in command.leftovers] == ["S311", "S314"]
+    assert [one.code for one in command.leftovers] == ["S314", "S311"]
 
 
 # Numbers

@@ -58,7 +58,7 @@ class Word:
 
 def typed_words(texts: Sequence[str]) -> tuple[Word, ...]:
     """Words as typed on a command line, numbered from 1."""
-    return tuple(Word(text, Place(COMMAND_LINE), number) for number, text in enumerate(texts, 1))
+    return tuple(Word(text, Place(COMMAND_LINE, word=number), number) for number, text in enumerate(texts, 1))
 
 
 def quoted(text: str) -> str:
