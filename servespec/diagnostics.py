@@ -32,6 +32,10 @@ class Range:
     end: Position
 
 
+COMMAND_LINE = "command line"
+"""The file of a place that is a command line, or a word of one."""
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """A range in a named file; ``range`` is None where a whole file or a command line is meant.

@@ -7,6 +7,7 @@ import typer
 
 from servespec.cli.application import app
 from servespec.cli.exit_codes import EXIT_REFUSED
+from servespec.cli.machines import complete_gpu, machine_for_command
 from servespec.cli.options import AllowCode, AllowEngine, ConfigFile, DraftFile, Output, Settings, Spec, options_of
 from servespec.cli.reporting import FindingsFormat, print_findings, reporting, write_text
 
@@ -24,7 +25,12 @@ def import_command(
             help="A script, Markdown, a vLLM recipe, the YAML of --config, -, or a server's command line.",
         ),
     ],
-    gpu: Annotated[str, typer.Option(help="The GPU that it runs on, such as h200.")],
+    gpu: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME[xCOUNT]", help="The GPUs that it runs on, such as h200.", autocompletion=complete_gpu
+        ),
+    ],
     count: Annotated[int | None, typer.Option(min=1, help="How many GPUs; what the layout needs if not said.")] = None,
     number: Annotated[
         int | None, typer.Option("--command", metavar="N", min=1, help="Which command of a file that holds several.")
@@ -36,9 +42,10 @@ def import_command(
     from servespec.diagnostics import has_errors
     from servespec.runtime.importing import IMPORTED, commands_of, imported
 
+    machine = machine_for_command(gpu, count)
     with reporting(command[0]):
         chosen = _chosen(commands_of(command), number)
-        done = imported(chosen, gpu, count, tuple(settings or ()))
+        done = imported(chosen, *machine, tuple(settings or ()))
     print_findings(list(done.leftovers), {}, FindingsFormat.text, to_stdout=False)
     print_findings(list(done.findings), {IMPORTED: done.text}, FindingsFormat.text, to_stdout=False)
     write_text(done.text, output)

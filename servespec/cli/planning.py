@@ -10,6 +10,7 @@ import typer
 from servespec import __version__
 from servespec.cli.application import app
 from servespec.cli.exit_codes import EXIT_DIFFERS
+from servespec.cli.machines import complete_gpu, machine_for_command
 from servespec.cli.options import (
     AllowCode,
     AllowEngine,
@@ -69,8 +70,15 @@ def plan(
     details: Annotated[bool, typer.Option(help="Also sizes, resolved values and the launch line.")] = False,
     emit: Annotated[Emit | None, typer.Option(help="Print the launch in this form, and not the plan.")] = None,
     output: Output = None,
-    gpu: Annotated[str | None, typer.Option(help="The GPU of a command line, such as h200.")] = None,
-    count: Annotated[int, typer.Option(min=1, help="How many GPUs a command line has.")] = 1,
+    gpu: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[xCOUNT]", help="The GPUs of a command line, such as h200.", autocompletion=complete_gpu
+        ),
+    ] = None,
+    count: Annotated[
+        int | None, typer.Option(min=1, help="How many GPUs a command line has; what the layout needs if not said.")
+    ] = None,
     settings: Settings = None,
     allow_code: AllowCode = False,
     allow_unverified_engine: AllowEngine = False,
@@ -81,6 +89,8 @@ def plan(
     """Show what will be captured and which batch runs from which graph, before anything is launched."""
 
     options = options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config)
+    if len(spec) == 1:
+        _refuse_beside_spec(gpu, count)
     _require_charts(format)
     with_stock = against == STOCK or format is PlanForm.html
     options = replace(options, with_stock=with_stock, measured=tuple(measured or ()))
@@ -96,6 +106,14 @@ def plan(
         raise typer.Exit(_compared(made, against, options, format, details, output))
     text = _plan_output(made.to_json(), format, details)
     write_text(text + mended if format is PlanForm.text else text, output)
+
+
+def _refuse_beside_spec(gpu: str | None, count: int | None) -> None:
+    """A spec says its machine itself, so an option that says another would be passed over."""
+    for option, field, value in (("--gpu", "gpu", gpu), ("--count", "count", count)):
+        if value is not None:
+            message = f"it is for a command line; over a spec lay `--set hardware.{field}={value}`"
+            raise typer.BadParameter(message, param_hint=option)
 
 
 def _compared(
@@ -162,14 +180,15 @@ def _emitted(spec: str, options: "Options", emit: Emit) -> str:
                 return dockerfile(official_image(made), __version__)
 
 
-def _command_planned(words: list[str], gpu: str | None, count: int, options: "Options") -> tuple["Plan", str]:
+def _command_planned(words: list[str], gpu: str | None, count: int | None, options: "Options") -> tuple["Plan", str]:
     """The plan of a server's command line, and the spec that would mend it."""
     from servespec.runtime.command_file import mended_spec, plan_of_command
 
     if gpu is None:
         raise typer.BadParameter("a command line does not say which GPU it is for", param_hint="--gpu")
+    machine = machine_for_command(gpu, count)
     with reporting("command line", ""):
-        made, command = plan_of_command(words, gpu, count, options)
+        made, command = plan_of_command(words, machine, options)
     print_findings([*command.leftovers, *made.diagnostics], {}, FindingsFormat.text, to_stdout=False)
     return made, f"\na spec that mends it:\n\n{mended_spec(made, command)}"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from servespec.cli.application import app
+from servespec.cli.machines import complete_gpu, machine
 from servespec.cli.reporting import reporting, write_text
 from servespec.provenance import PRESET_PREFIX
 
@@ -35,12 +36,6 @@ def _complete_preset(incomplete: str) -> list[str]:
     return [name for name in preset_names() if name.startswith(incomplete)]
 
 
-def _complete_gpu(incomplete: str) -> list[str]:
-    from servespec.compiler.facts.devices import DEVICES
-
-    return [name for name in DEVICES if name.startswith(incomplete)]
-
-
 def _complete_goal(incomplete: str) -> list[str]:
     from servespec.presets.catalog import PresetGoal
 
@@ -51,9 +46,7 @@ def _complete_goal(incomplete: str) -> list[str]:
 def list_presets(
     gpu: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME[xCOUNT]", help="Of this GPU, such as h200 or gb200x4.", autocompletion=_complete_gpu
-        ),
+        typer.Option(metavar="NAME[xCOUNT]", help="Of this GPU, such as h200 or gb200x4.", autocompletion=complete_gpu),
     ] = None,
     goal: Annotated[
         str | None, typer.Option(metavar="GOAL", help="For this goal, such as latency.", autocompletion=_complete_goal)
@@ -64,12 +57,12 @@ def list_presets(
     from servespec.presets.catalog import presets
     from servespec.render.preset_text import preset_list
 
-    machine = None if gpu is None else _machine(gpu)
+    wanted_machine = None if gpu is None else machine(gpu)
     wanted = None if goal is None else _goal(goal)
     found = [
         preset.to_json()
         for preset in presets()
-        if (machine is None or gpu in (preset.gpu, f"{preset.gpu}x{preset.count}"))
+        if (wanted_machine is None or gpu in (preset.gpu, f"{preset.gpu}x{preset.count}"))
         and (wanted is None or preset.goal is wanted)
     ]
     write_text(preset_list(found) if format is ListFormat.text else json.dumps(found, indent=1) + "\n", None)
@@ -98,7 +91,7 @@ def init(
     ] = None,
     gpu: Annotated[
         str | None,
-        typer.Option(metavar="NAME[xCOUNT]", help="The GPUs, such as h200 or gb200x4.", autocompletion=_complete_gpu),
+        typer.Option(metavar="NAME[xCOUNT]", help="The GPUs, such as h200 or gb200x4.", autocompletion=complete_gpu),
     ] = None,
     goal: Annotated[
         str | None, typer.Option(metavar="GOAL", help="What it is for, such as latency.", autocompletion=_complete_goal)
@@ -112,9 +105,9 @@ def init(
     if file.exists() and not force:
         raise typer.BadParameter(f"`{file}` exists; name another, or pass `--force`", param_hint="FILE")
     named = _from_spec(model or _asked("--model", "model (its name on the hub, or a folder)", None), file)
-    machine = _machine(gpu or _asked("--gpu", "GPUs, such as h200 or gb200x4", this_machine() or None))
+    name, count = machine(gpu or _asked("--gpu", "GPUs, such as h200 or gb200x4", this_machine() or None))
     wanted = _goal(goal or _asked("--goal", f"goal ({', '.join(GOAL_VALUES)})", "balanced"))
-    made = starting_spec(named, *machine, wanted)
+    made = starting_spec(named, name, count or 1, wanted)
     if made is None:
         message = f"only presets are for `{wanted}`; without one it takes {', '.join(GOAL_VALUES)}"
         raise typer.BadParameter(message, param_hint="--goal")
@@ -153,16 +146,6 @@ def _asked(option: str, question: str, default: str | None) -> str:
 
 def _is_terminal() -> bool:
     return sys.stdin.isatty()
-
-
-def _machine(gpu: str) -> tuple[str, int]:
-    from servespec.compiler.facts.devices import DEVICES
-    from servespec.presets.catalog import machine_of
-
-    name, count = machine_of(gpu)
-    if name not in DEVICES:
-        raise typer.BadParameter(f"`{name}` is not in the device table: {', '.join(DEVICES)}", param_hint="--gpu")
-    return name, count
 
 
 def _goal(text: str) -> "PresetGoal":

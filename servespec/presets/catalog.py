@@ -144,9 +144,15 @@ def preset_of(name: str) -> Preset:
 
 def machine_of(hardware: str) -> tuple[str, int]:
     """Device and count of a name such as `gb200x4`; the count is 1 where none is named."""
+    name, count = named_machine(hardware)
+    return name, count or 1
+
+
+def named_machine(hardware: str) -> tuple[str, int | None]:
+    """The same, with None where no count is named."""
     found = _HARDWARE.fullmatch(hardware)
     assert found is not None, "any text is a device's name"
-    return found["gpu"], int(found["count"] or 1)
+    return found["gpu"], int(found["count"]) if found["count"] else None
 
 
 def _first_comment(text: str) -> tuple[str, str]:

@@ -9,6 +9,7 @@ from servespec.compiler.command_line import (
     as_it_listens,
     command_line_source,
     mended,
+    ranks_of,
     read_command_line,
 )
 from servespec.compiler.facts.engine_fields import table, versions
@@ -21,16 +22,21 @@ from servespec.schema.overrides import with_overrides
 _CONFIG_ENDINGS = (".yaml", ".yml")
 
 
-def plan_of_command(words: Sequence[str], gpu: str, count: int, options: Options) -> tuple[Plan, CommandLine]:
+def plan_of_command(
+    words: Sequence[str], machine: tuple[str, int | None], options: Options
+) -> tuple[Plan, CommandLine]:
     """The plan of a command line; what could not be carried over is among its findings.
+
+    ``machine`` is the GPU's name and how many there are, None for as many as the layout needs.
 
     Raises SpecError where the command line starts no server, or its spec is refused.
     """
     command = read_command_line(words, table(versions()[-1]), config_texts(words))
     if has_errors(command.leftovers):
         raise SpecError(command.leftovers)
+    gpu, count = machine
     as_it_runs = on_the_engine_as_it_is(command)
-    source = with_overrides(command_line_source(as_it_runs, gpu, count), options.settings)
+    source = with_overrides(command_line_source(as_it_runs, gpu, count or ranks_of(command.data)), options.settings)
     return compile_spec(compile_request(source, options)), command
 
 

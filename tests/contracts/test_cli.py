@@ -352,6 +352,31 @@ def test_a_command_line_is_planned_and_mended() -> None:
     assert "warning[P101]" in done.stderr
 
 
+def test_the_layout_of_a_command_line_tells_how_many_gpus() -> None:
+    server = ("--", "vllm", "serve", model_folder("qwen3-8b"), "-tp", "2")
+    done, other = run("plan", "--gpu", "h200", *server), run("plan", "--gpu", "h200x4", *server)
+
+    assert (done.exit_code, done.stdout.splitlines()[0].split(":")[0]) == (0, "plan for vLLM 0.33.0 on 2 x h200")
+    assert (other.exit_code, other.stdout) == (1, "")
+    assert "error[R114]: the layout needs 2 GPUs and `hardware.count` is `4`" in other.stderr
+    assert "= help: pass `--count 2`, or change `parallel`" in other.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--gpu", "b200"), "over a spec lay `--set hardware.gpu=b200`"),
+        (("--count", "2"), "over a spec lay `--set hardware.count=2`"),
+        (("--gpu", "b200", "--emit", "argv"), "over a spec lay `--set hardware.gpu=b200`"),
+    ],
+)
+def test_the_machine_of_a_command_line_is_refused_beside_a_spec(words: tuple[str, ...], said: str) -> None:
+    done = run("plan", str(GOOD), *words)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in " ".join(done.stderr.split())
+
+
 @pytest.mark.parametrize("name", ["spec", "plan", "record", "verification", "bench", "steps"])
 def test_schemas_are_json(name: str) -> None:
     assert json.loads(run("schema", name).stdout)["$schema"] == "https://json-schema.org/draft/2020-12/schema"

@@ -18,11 +18,11 @@ from servespec.compiler.command_line.file_commands import server_commands
 from servespec.compiler.command_line.program import Entry, read_program
 from servespec.compiler.command_line.server_command import ServerCommand
 from servespec.compiler.command_line.tiers import tiers_of
-from servespec.compiler.command_line.word import COMMAND_LINE, typed_words
+from servespec.compiler.command_line.word import typed_words
 from servespec.compiler.engine_homes import VARIABLE_HOMES, WHOLE_CONFIGS, flag_home
 from servespec.compiler.facts import engine_fields as facts
 from servespec.compiler.pipeline import compile_spec
-from servespec.diagnostics import Place, Severity, SpecError, has_errors
+from servespec.diagnostics import COMMAND_LINE, Place, Severity, SpecError, has_errors
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.importing import Import, imported
 from servespec.schema.source import read_source

@@ -236,9 +236,49 @@ def test_a_variable_for_a_container_hides_no_other_option(tmp_path: Path) -> Non
     assert "# - `docker run --ipc host vllm/vllm-openai` before the program is not carried (line 1)" in done.stdout
 
 
-def test_a_value_can_be_laid_over_it() -> None:
-    done = run("--set", "model.id=org/mine", "--count", "2", "--", "vllm", "serve", "org/model")
+@pytest.mark.parametrize(
+    ("machine", "hardware"),
+    [
+        (["--gpu", "b300x2"], {"gpu": "b300", "count": 2}),
+        (["--gpu", "b300", "--count", "2"], {"gpu": "b300", "count": 2}),
+        (["--gpu", "b300"], {"gpu": "b300", "count": 2}),
+        (["--gpu", "rtx-pro-6000x2"], {"gpu": "rtx-pro-6000", "count": 2}),
+    ],
+)
+def test_a_machine_by_name_and_count(machine: list[str], hardware: dict[str, Any]) -> None:
+    done = run(*machine, "--", "vllm", "serve", "org/model", "-tp", "2")
 
+    assert (done.exit_code, spec_of(done)["hardware"]) == (0, hardware)
+
+
+@pytest.mark.parametrize("command", ["import", "plan"])
+@pytest.mark.parametrize(
+    ("machine", "said"),
+    [
+        (["--gpu", "h20o"], "`h20o` is not in the device table; did you mean `h200`? it has gb200, b200"),
+        (["--gpu", "h9000"], "`h9000` is not in the device table; it has gb200, b200"),
+        (["--gpu", "h200x2", "--count", "4"], "`h200x2` is 2 of them"),
+    ],
+)
+def test_2_for_a_machine_that_is_none(command: str, machine: list[str], said: str) -> None:
+    done = CliRunner().invoke(app, [command, *machine, "--", "vllm", "serve", "org/model"])
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+def test_a_count_that_is_not_the_layout_s_is_an_error_of_the_spec() -> None:
+    done = run("--gpu", "b300x2", "--", "vllm", "serve", "org/model")
+
+    assert done.exit_code == 1
+    assert "error[R114]: the layout needs 1 GPU and `hardware.count` is `2`" in done.stderr
+    assert "= help: write `count: 1`, or change `parallel`" in done.stderr
+
+
+def test_a_value_can_be_laid_over_it() -> None:
+    done = run("--set", "model.id=org/mine", "--count", "2", "--", "vllm", "serve", "org/model", "-tp", "2")
+
+    assert (done.exit_code, done.stderr) == (0, "")
     assert (spec_of(done)["model"]["id"], spec_of(done)["hardware"]["count"]) == ("org/mine", 2)
 
 

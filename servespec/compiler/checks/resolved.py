@@ -10,7 +10,7 @@ from servespec.compiler.graphs.split import CaptureFields
 from servespec.compiler.memory.split import PARTITION_VARIABLE, layer_partition, split_of
 from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.step import Refusal, Weight
-from servespec.diagnostics import Diagnostic
+from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place
 from servespec.schema.source import SpecPath
 
 _WEIGHT_RULES = {Weight.REFUSED: rules.R101, Weight.WARNED: rules.R102, Weight.UNKNOWN: rules.R103}
@@ -93,10 +93,15 @@ def _hardware_count(subject: Findable) -> Iterator[Diagnostic]:
     parallel = spec.parallel
     needed = parallel.tensor_parallel_size * parallel.pipeline_parallel_size * parallel.data_parallel_size
     if needed != spec.hardware.count and not is_cpu(subject.resolution.device):
-        message = f"the layout needs {needed} GPUs and `hardware.count` is `{spec.hardware.count}`"
-        yield rules.R114.at(
-            subject.place("hardware", "count"), message, f"write `count: {needed}`, or change `parallel`"
-        )
+        yield layout_misfit(needed, spec.hardware.count, subject.place("hardware", "count"))
+
+
+def layout_misfit(needed: int, count: int, place: Place) -> Diagnostic:
+    """The finding where ``count`` GPUs are not the ``needed`` ones of the layout."""
+    gpus = f"{needed} GPU{'' if needed == 1 else 's'}"
+    message = f"the layout needs {gpus} and `hardware.count` is `{count}`"
+    way = f"pass `--count {needed}`" if place.file == COMMAND_LINE else f"write `count: {needed}`"
+    return rules.R114.at(place, message, f"{way}, or change `parallel`")
 
 
 def _layer_partition(subject: Findable) -> Iterator[Diagnostic]:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from servespec.compiler import command_rules as rules
-from servespec.compiler.command_line.word import COMMAND_LINE, Word, quoted
+from servespec.compiler.command_line.word import Word, quoted
 from servespec.compiler.command_line.wrapper import CONTAINER_PROGRAMS, Wrapper
-from servespec.diagnostics import Diagnostic, Place, SpecError
+from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place, SpecError
 
 _API_SERVER = "vllm.entrypoints.openai.api_server"
 _CLI = "vllm.entrypoints.cli.main"

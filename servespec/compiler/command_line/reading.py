@@ -15,11 +15,11 @@ from servespec.compiler.command_line.program import Entry, Program, read_program
 from servespec.compiler.command_line.rewriting import normalised, without_dots
 from servespec.compiler.command_line.settings import Setting, settings_of
 from servespec.compiler.command_line.variables import carried_variables
-from servespec.compiler.command_line.word import COMMAND_LINE, Word, typed_words
+from servespec.compiler.command_line.word import Word, typed_words
 from servespec.compiler.command_line.wrapper import Wrapper
 from servespec.compiler.facts.engine_fields import EngineTable, versions
 from servespec.compiler.facts.engine_fields import table as engine_table
-from servespec.diagnostics import Diagnostic, Place, in_file_order
+from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place, in_file_order
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
 

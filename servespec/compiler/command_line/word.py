@@ -5,9 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from servespec.diagnostics import Diagnostic, Place
-
-COMMAND_LINE = "command line"
+from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place
 
 # Chosen: a name or a short value fits; a JSON value is known by its beginning.
 _LONGEST_QUOTED = 60
