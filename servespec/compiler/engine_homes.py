@@ -7,7 +7,7 @@ import to go between the two.
 from collections.abc import Iterator, Mapping
 
 from servespec.compiler.facts.engine_fields import EngineField, EngineFlag, EngineTable
-from servespec.schema.parse import sections
+from servespec.schema.parse import sections, sections_with
 from servespec.schema.spec import OpenSection
 
 OWN_NAMES: Mapping[tuple[str, str], str] = {
@@ -66,6 +66,15 @@ def flag_home(flag: EngineFlag) -> str | None:
     if name in _SHORTCUTS:
         return _SHORTCUTS[name]
     return config_home(flag.config, flag.field) if flag.config and flag.field else None
+
+
+def field_homes(name: str, table: EngineTable) -> tuple[str, ...]:
+    """The paths of the fields that are called ``name``, servespec's own and the engine's."""
+    found = [f"{section}.{name}" for section in sections_with(name)]
+    for section, model in sections():
+        if issubclass(model, OpenSection) and any(field.name == name for field in section_fields(model, table)):
+            found.append(f"{section}.{name}")
+    return tuple(found)
 
 
 _JSON_CONFIGS = frozenset(

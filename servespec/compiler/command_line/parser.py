@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.word import Word
+from servespec.compiler.engine_homes import field_homes
 from servespec.compiler.facts.engine_fields import EngineFlag, EngineTable, Form
 from servespec.diagnostics import Diagnostic
 from servespec.schema.nearest import nearest
@@ -201,5 +202,8 @@ def _suggestion(name: str, table: EngineTable) -> str:
     if joined and table.flag(joined[1]) is not None:
         return f"write `{joined[1]} {joined[2]}`"
     known = [one for one in _spellings(table) if one.startswith("--")]
+    homes = field_homes(name.removeprefix("--").replace("-", "_"), table)
+    if len(homes) == 1:
+        return f"a spec says it as `{homes[0]}`"
     near = nearest(name, known, limit=1)
     return f"did you mean `{near[0]}`?" if near else "delete it, or check the engine's version"
