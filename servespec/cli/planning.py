@@ -46,6 +46,10 @@ class Emit(StrEnum):
 STOCK = "stock"
 
 
+def _complete_against(incomplete: str) -> list[str]:
+    return [*(name for name in (STOCK, "legacy") if name.startswith(incomplete)), *complete_spec(incomplete)]
+
+
 @app.command()
 def plan(
     spec: Annotated[
@@ -63,8 +67,9 @@ def plan(
     against: Annotated[
         str | None,
         typer.Option(
-            metavar="stock|legacy|FILE",
+            metavar="stock|legacy|SPEC|FILE",
             help="Show the stock engine beside it, or compare with the legacy list, a spec, a plan or a record.",
+            autocompletion=_complete_against,
         ),
     ] = None,
     details: Annotated[bool, typer.Option(help="Also sizes, resolved values and the launch line.")] = False,

@@ -7,16 +7,19 @@ from typing import Any
 
 from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.plan import Plan
-from servespec.diagnostics import Place, SpecError
+from servespec.diagnostics import Diagnostic, Place, SpecError
+from servespec.provenance import PRESET_PREFIX
 from servespec.runtime.config_rules import R018
 from servespec.runtime.documents import Kind, checked, document_of
 from servespec.runtime.gather import Options, compile_request
+from servespec.schema.nearest import nearest
 from servespec.schema.overrides import with_overrides
 from servespec.schema.parse import parse_spec
 from servespec.schema.source import SpecSource
 
+STOCK = "stock"
 LEGACY = "legacy"
-_HELP = "name a spec, the JSON of a plan, or a record"
+_HELP = "name a spec, a preset, the JSON of a plan, or a record"
 
 
 def plan_against(argument: str, plan: Plan, options: Options) -> Mapping[str, Any]:
@@ -27,8 +30,8 @@ def plan_against(argument: str, plan: Plan, options: Options) -> Mapping[str, An
     if argument == LEGACY:
         source = with_overrides(plan.resolution.request.source, (f"engine.lowering={LEGACY}",))
         return compile_spec(compile_request(source, replace(options, with_stock=False))).to_json()
-    if not Path(argument).exists():
-        raise SpecError([R018.at(Place(argument), f"`{argument}` is no file, and not `stock` or `legacy`", _HELP)])
+    if argument != "-" and not argument.startswith(PRESET_PREFIX) and not Path(argument).exists():
+        raise SpecError([_nothing(argument)])
     document = document_of(argument, ())
     if document.kind in (Kind.PLAN, Kind.RECORD):
         return checked(document)
@@ -36,6 +39,12 @@ def plan_against(argument: str, plan: Plan, options: Options) -> Mapping[str, An
         message = f"`{argument}` holds no plan: it is a file of the kind {document.kind}"
         raise SpecError([R018.at(Place(argument), message, _HELP)])
     return compile_spec(compile_request(document.source, _options_for(document.source, plan, options))).to_json()
+
+
+def _nothing(argument: str) -> Diagnostic:
+    near = nearest(argument, (STOCK, LEGACY), limit=1)
+    help_text = f"did you mean `{near[0]}`?" if near else _HELP
+    return R018.at(Place(argument), f"`{argument}` is no file, and not `{STOCK}` or `{LEGACY}`", help_text)
 
 
 def _options_for(source: SpecSource, plan: Plan, options: Options) -> Options:

@@ -109,6 +109,30 @@ def test_the_config_of_one_model_is_not_that_of_another(folder: Path) -> None:
     assert (other.exit_code, "/nowhere/else" in other.stderr) == (1, True)
 
 
+def test_a_preset_stands_where_a_spec_does(folder: Path) -> None:
+    name = "preset:qwen3-8b__h200__balanced"
+    same, other = plan(name, "--against", name), plan("one.yaml", "--against", name)
+    unknown = plan("one.yaml", "--against", "preset:qwen3-8b__h200__balance")
+
+    assert (same.exit_code, other.exit_code) == (0, 6)
+    assert other.stdout.startswith(f"{name} -> one.yaml\n")
+    assert (unknown.exit_code, "error[R014]" in unknown.stderr) == (1, True)
+
+
+def test_a_spec_on_standard_input_stands_beside_a_file(folder: Path) -> None:
+    done = CliRunner().invoke(app, ["plan", "one.yaml", "--against", "-"], input=Path("other.yaml").read_bytes())
+
+    assert (done.exit_code, done.stdout.splitlines()[0]) == (6, "- -> one.yaml")
+
+
+@pytest.mark.parametrize(("wrong", "meant"), [("stok", "stock"), ("Legacy", "legacy")])
+def test_a_misspelled_word_is_told_the_nearest(folder: Path, wrong: str, meant: str) -> None:
+    done = plan("one.yaml", "--against", wrong)
+
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert f"= help: did you mean `{meant}`?" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
