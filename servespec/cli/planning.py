@@ -25,6 +25,7 @@ from servespec.cli.options import (
 from servespec.cli.reporting import FindingsFormat, compiled, print_findings, reporting, write_text
 
 if TYPE_CHECKING:
+    from servespec.compiler.command_line import Mended
     from servespec.compiler.plan import Plan
     from servespec.runtime.gather import Options
 
@@ -195,7 +196,13 @@ def _command_planned(words: list[str], gpu: str | None, count: int | None, optio
     with reporting("command line", ""):
         made, command = plan_of_command(words, machine, options)
     print_findings([*command.leftovers, *made.diagnostics], {}, FindingsFormat.text, to_stdout=False)
-    return made, f"\na spec that mends it:\n\n{mended_spec(made, command)}"
+    return made, _mended_text(mended_spec(made, command))
+
+
+def _mended_text(mended: "Mended") -> str:
+    if mended.text:
+        return f"\na spec that mends it:\n\n{mended.text}"
+    return f"\nno spec mends it: {mended.obstacle}\n" if mended.obstacle else ""
 
 
 def _require_charts(format: PlanForm) -> None:  # noqa: A002

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from servespec.compiler.command_line import (
     CommandLine,
+    Mended,
     as_it_listens,
     command_line_source,
     mended,
@@ -52,8 +53,8 @@ def config_texts(words: Sequence[str]) -> Mapping[str, str]:
     return {word: Path(word).read_text(encoding="utf-8", errors="replace") for word in files}
 
 
-def mended_spec(plan: Plan, command: CommandLine) -> str:
-    """A spec that gives every decode batch of the command line a graph."""
+def mended_spec(plan: Plan, command: CommandLine) -> Mended:
+    """A spec that gives the batches of the command line the graphs that they could have."""
     request = plan.resolution.request.spec
-    hardware = {"gpu": request.hardware.gpu, "count": request.hardware.count}
-    return mended({**as_it_listens(command).data, "hardware": hardware}, plan.to_json())
+    source = command_line_source(as_it_listens(command), str(request.hardware.gpu), request.hardware.count)
+    return mended(source.data, plan.to_json())

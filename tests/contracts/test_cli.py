@@ -352,6 +352,22 @@ def test_a_command_line_is_planned_and_mended() -> None:
     assert "warning[P101]" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--max-num-batched-tokens", "64", "--cudagraph-capture-sizes", "1", "8", "64"], None),
+        (["--enforce-eager"], "no spec mends it: `enforce_eager` captures no graphs: every batch runs eagerly"),
+        ([], "a spec that mends it:"),
+    ],
+)
+def test_a_spec_is_shown_only_where_it_mends_something(words: list[str], said: str | None) -> None:
+    done = run("plan", "--gpu", "h200", "--", "vllm", "serve", model_folder("qwen3-8b"), "--max-num-seqs", "8", *words)
+
+    assert done.exit_code == 0
+    assert [line for line in done.stdout.splitlines() if "mends it" in line] == ([said] if said else [])
+    assert ("servespec: 1" in done.stdout) == (words == [])
+
+
 def test_the_layout_of_a_command_line_tells_how_many_gpus() -> None:
     server = ("--", "vllm", "serve", model_folder("qwen3-8b"), "-tp", "2")
     done, other = run("plan", "--gpu", "h200", *server), run("plan", "--gpu", "h200x4", *server)

@@ -1,10 +1,10 @@
-"""A spec that gives every decode batch a FULL graph, from one whose larger batches run without."""
+"""A spec that gives batches the graphs that they could have, from one whose larger batches run without."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from servespec.compiler.facts.graph_sizes import DECODE_BUDGET
+from servespec.compiler.facts.graph_sizes import DECODE_BUDGET, PREFILL_CAP
 from servespec.schema.capture_fields import LEGACY_FIELDS
 from servespec.schema.dump import Path, dump_yaml
 from servespec.schema.modeline import MODELINE
@@ -12,6 +12,7 @@ from servespec.schema.modeline import MODELINE
 _CAP = "max_decode_cudagraph_capture_requests"
 _SIZES = "decode_cudagraph_capture_request_sizes"
 _BUDGET = "max_decode_cudagraph_capture_tokens"
+_PREFILL_SIZES = "prefill_cudagraph_capture_token_sizes"
 _PREFILL_CAP = "max_prefill_cudagraph_capture_tokens"
 _MODE = "cudagraph_mode"
 
@@ -39,23 +40,45 @@ class _Decode:
 
 
 @dataclass(frozen=True, slots=True)
-class _Mending:
-    """What to write under `compilation`, and what to say above keys of the spec."""
+class _Prefill:
+    """The steps with a prefill in them that no graph serves, as far as graphs for them are worth their memory."""
 
-    fields: Mapping[str, Any] = field(default_factory=dict)
-    comments: Mapping[Path, str] = field(default_factory=dict)
+    eager: tuple[Mapping[str, Any], ...]
+
+    @property
+    def most_tokens(self) -> int:
+        return min(max((one["to_tokens"] for one in self.eager), default=0), PREFILL_CAP.value)
+
+    @property
+    def why(self) -> str:
+        first, last = self.eager[0]["from_tokens"], self.eager[-1]["to_tokens"]
+        return f"steps of {first} to {last} tokens with a prefill in them ran eagerly"
 
 
-def mended(spec_data: Mapping[str, Any], plan_json: Mapping[str, Any]) -> str:
-    """The YAML of a spec in which every decode batch that ``plan_json`` runs without a FULL graph has one.
+@dataclass(frozen=True, slots=True)
+class Mended:
+    """``text`` is the YAML of a spec, '' where there is nothing to change; ``obstacle`` says why no field helps."""
 
-    ``spec_data`` is the spec that the plan was made from.  Where no field can give such graphs, the spec stays as it
-    is and a comment says why.
+    text: str
+    obstacle: str = ""
+
+
+def mended(spec_data: Mapping[str, Any], plan_json: Mapping[str, Any]) -> Mended:
+    """A spec in which the batches that ``plan_json`` runs without the graph that they could have get it.
+
+    ``spec_data`` is the spec that the plan was made from.  A decode batch gets a FULL graph, a step with a prefill in
+    it a PIECEWISE one.
     """
-    decode = _decode_of(plan_json)
-    mending = _mending(spec_data, plan_json, decode) if decode.lacking else _Mending()
-    data = _with_fields(spec_data, mending.fields)
-    return f"{MODELINE}\n{dump_yaml(data, mending.comments)}"
+    decode, prefill = _decode_of(plan_json), _prefill_of(plan_json)
+    if not decode.lacking and not (prefill.eager and _has_piecewise(_resolved(plan_json, f"compilation.{_MODE}"))):
+        return Mended("")
+    obstacle = _obstacle(spec_data, plan_json, decode)
+    if obstacle:
+        return Mended("", obstacle)
+    fields = _fields(spec_data, plan_json, decode, prefill)
+    comments: dict[Path, str] = {("compilation", name): why for name, (_, why) in fields.items() if why}
+    data = _with_fields(spec_data, {name: value for name, (value, _) in fields.items()})
+    return Mended(f"{MODELINE}\n{dump_yaml(data, comments)}")
 
 
 def _decode_of(plan_json: Mapping[str, Any]) -> _Decode:
@@ -63,47 +86,52 @@ def _decode_of(plan_json: Mapping[str, Any]) -> _Decode:
     return _Decode(tuple(one for one in rows if one["runner"] == "target" and one["mode"] != "UNSCHEDULED"))
 
 
+def _prefill_of(plan_json: Mapping[str, Any]) -> _Prefill:
+    rows = (one for one in plan_json["coverage"]["prefill"] if one["mode"] == "EAGER")
+    eager = tuple(sorted(rows, key=lambda row: row["from_tokens"]))
+    return _Prefill(eager if eager and eager[0]["from_tokens"] <= PREFILL_CAP.value else ())
+
+
 def _with_fields(spec_data: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The spec with ``fields`` in place of the fields that size decode graphs otherwise."""
-    if not fields:
-        return dict(spec_data)
+    """The spec with ``fields`` in place of those that size the same graphs otherwise."""
     written = spec_data.get("compilation") or {}
-    replaced = (*LEGACY_FIELDS, _SIZES, *fields)
+    lists = {_CAP: _SIZES, _PREFILL_CAP: _PREFILL_SIZES}
+    replaced = (*LEGACY_FIELDS, *fields, *(sizes for cap, sizes in lists.items() if cap in fields))
     kept = {name: value for name, value in written.items() if name not in replaced}
     return {**spec_data, "compilation": {**kept, **fields}}
 
 
-def _mending(spec_data: Mapping[str, Any], plan_json: Mapping[str, Any], decode: _Decode) -> _Mending:
-    obstacle = _obstacle(spec_data, plan_json)
-    if obstacle is not None:
-        return obstacle
+def _fields(
+    spec_data: Mapping[str, Any], plan_json: Mapping[str, Any], decode: _Decode, prefill: _Prefill
+) -> dict[str, tuple[Any, str]]:
+    """What to write under `compilation`, each value with what stands above it."""
     written = spec_data.get("compilation") or {}
-    why = "\n".join(_range_lines(decode.lacking))
+    lacking = "\n".join(_range_lines(decode.lacking)) if decode.lacking else ""
     if written.get(_MODE) == "FULL":
-        return _Mending({_PREFILL_CAP: decode.most_tokens}, {("compilation", _PREFILL_CAP): why})
-    modes = _mode_field(spec_data)
-    budget = _budget_field(written, plan_json, decode.most_tokens)
-    prefill = _prefill_field(written, plan_json)
-    comments = {
-        **dict.fromkeys(modes, "FULL graphs for decode need a mode that has them"),
-        _CAP: why,
-        **dict.fromkeys(budget, f"{decode.most_requests} requests are {decode.most_tokens} tokens"),
-        **dict.fromkeys(prefill, "prefill graphs reach as far as before"),
+        return {_PREFILL_CAP: (decode.most_tokens, lacking)}
+    modes = _mode_field(spec_data) if decode.lacking else {}
+    fields: dict[str, tuple[Any, str]] = {
+        name: (mode, "FULL graphs for decode need a mode that has them") for name, mode in modes.items()
     }
-    fields = {**modes, _CAP: decode.most_requests, **budget, **prefill}
-    return _Mending(fields, {("compilation", name): text for name, text in comments.items()})
+    if decode.lacking or _has_legacy(written):
+        fields[_CAP] = (decode.most_requests, lacking or "decode graphs reach as far as before")
+        budget = _budget_field(written, plan_json, decode.most_tokens)
+        because = f"{decode.most_requests} requests are {decode.most_tokens} tokens"
+        fields |= {name: (tokens, because) for name, tokens in budget.items()}
+    mode = modes.get(_MODE) or _resolved(plan_json, f"compilation.{_MODE}")
+    return fields | _prefill_field(written, plan_json, prefill, mode)
 
 
-def _obstacle(spec_data: Mapping[str, Any], plan_json: Mapping[str, Any]) -> _Mending | None:
-    """Why no field helps, None where one does."""
+def _obstacle(spec_data: Mapping[str, Any], plan_json: Mapping[str, Any], decode: _Decode) -> str:
+    """Why no field helps, '' where one does."""
     if (spec_data.get("model") or {}).get("enforce_eager"):
-        return _Mending(comments={("model",): "`enforce_eager` captures no graphs: every batch runs eagerly"})
+        return "`enforce_eager` captures no graphs: every batch runs eagerly"
     if _resolved(plan_json, "engine.model_runner") == "v1":
-        return _Mending(comments={("model",): "Model Runner V1 has one list for all graphs: decode cannot be sized"})
+        return "Model Runner V1 has one list for all graphs: decode cannot be sized"
     mode = _resolved(plan_json, f"compilation.{_MODE}")
-    if mode in ("NONE", "PIECEWISE") and not _mode_field(spec_data):
-        return _Mending(comments={("model",): f"the engine captures {mode} here: decode has no FULL graphs"})
-    return None
+    if decode.lacking and mode in ("NONE", "PIECEWISE") and not _mode_field(spec_data):
+        return f"the engine captures {mode} here: decode has no FULL graphs"
+    return ""
 
 
 def _resolved(plan_json: Mapping[str, Any], path: str) -> Any:
@@ -127,16 +155,25 @@ def _budget_field(written: Mapping[str, Any], plan_json: Mapping[str, Any], most
     return {_BUDGET: most_tokens} if isinstance(holding, int) and holding < most_tokens else {}
 
 
-def _prefill_field(written: Mapping[str, Any], plan_json: Mapping[str, Any]) -> dict[str, int]:
-    """The reach of prefill graphs, where a legacy field that gave it goes."""
-    if not any(written.get(name) is not None for name in LEGACY_FIELDS):
+def _prefill_field(
+    written: Mapping[str, Any], plan_json: Mapping[str, Any], prefill: _Prefill, mode: str | None
+) -> dict[str, tuple[Any, str]]:
+    """The reach of prefill graphs: to the largest step, or as far as the legacy field that goes."""
+    if prefill.eager and _has_piecewise(mode):
+        return {_PREFILL_CAP: (prefill.most_tokens, prefill.why)}
+    rows = (row for row in plan_json["runners"] if row["runner"] == "target" and row["mode"] == "PIECEWISE")
+    sizes = [row["max_tokens"] for row in rows if row["sizes"]]
+    if not sizes or not _has_legacy(written):
         return {}
-    sizes = [
-        row["max_tokens"]
-        for row in plan_json["runners"]
-        if row["runner"] == "target" and row["mode"] == "PIECEWISE" and row["sizes"]
-    ]
-    return {_PREFILL_CAP: max(sizes)} if sizes else {}
+    return {_PREFILL_CAP: (max(sizes), "prefill graphs reach as far as before")}
+
+
+def _has_piecewise(mode: str | None) -> bool:
+    return mode is not None and "PIECEWISE" in mode
+
+
+def _has_legacy(written: Mapping[str, Any]) -> bool:
+    return any(written.get(name) is not None for name in LEGACY_FIELDS)
 
 
 def _range_lines(lacking: tuple[Mapping[str, Any], ...]) -> Iterator[str]:
