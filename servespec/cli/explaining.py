@@ -44,9 +44,21 @@ def schema(name: Annotated[SchemaName, typer.Argument(help="Which schema.")]) ->
     typer.echo(json.dumps(documents.get(name) or spec_schema(), indent=1, ensure_ascii=False))
 
 
+def _complete_name(incomplete: str) -> list[str]:
+    from servespec.render.explanation import explained_names
+
+    return [name for name in explained_names() if name.startswith(incomplete)]
+
+
 @app.command(context_settings={"ignore_unknown_options": True})
 def explain(
-    name: Annotated[str, typer.Argument(help="A field such as scheduler.max_num_seqs, a value, or a code.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A field such as scheduler.max_num_seqs, a value, a code, or a flag or variable of the engine.",
+            autocompletion=_complete_name,
+        ),
+    ],
 ) -> None:
     """Say what a field, a value or a diagnostic code means: unit, default, rule, source."""
     from servespec.render.explanation import explanation

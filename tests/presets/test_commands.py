@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -287,6 +288,27 @@ def test_a_word_that_bash_broke_is_mended(words: str, at: int, mended: tuple[str
 
     assert (environ["COMP_WORDS"], environ["COMP_CWORD"]) == mended
     assert ("_SERVESPEC_AFTER_COLON" in environ) == (mended[0] != words)
+
+
+@pytest.mark.parametrize(
+    ("typed", "words"),
+    [
+        ("import --gpu h10", {"h100", "h100-nvl"}),
+        ("plan --gpu h10", {"h100", "h100-nvl"}),
+        ("init --gpu h10", {"h100", "h100-nvl"}),
+        ("plan --against st", {"stock"}),
+        ("explain scheduler.max_num_b", {"scheduler.max_num_batched_tokens"}),
+        ("explain S20", {"S201", "S202", "S203", "S204", "S205", "S206", "S207", "S208", "S209"}),
+        ("explain VLLM_LOGGING_L", {"VLLM_LOGGING_LEVEL"}),
+    ],
+)
+def test_options_and_names_are_completed(typed: str, words: set[str], folder: Path) -> None:
+    program = shutil.which("servespec", path=Path(sys.executable).parent)
+    assert program is not None
+    variables = {"_SERVESPEC_COMPLETE": "complete_zsh", "_TYPER_COMPLETE_ARGS": f"servespec {typed}"}
+    done = subprocess.run([program], env={**os.environ, **variables}, capture_output=True, text=True, timeout=60)
+
+    assert set(re.findall(r'"([^"]+)"', done.stdout)) == words, done
 
 
 @pytest.mark.parametrize("command", ["plan", "validate", "serve", "bench"])

@@ -5,8 +5,9 @@ from typing import Any, get_args
 import pytest
 
 from servespec.compiler.facts.devices import DEVICES
+from servespec.compiler.facts.engine_fields import table
 from servespec.compiler.lower import Lowering
-from servespec.render.explanation import explanation, spec_fields
+from servespec.render.explanation import explained_names, explanation, spec_fields
 from servespec.schema.nearest import nearest
 from servespec.schema.value_docs import VALUE_DOCS
 
@@ -52,7 +53,73 @@ def test_a_word_of_several_fields_has_all_its_meanings() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "meant"), [("eagel3", "eagle3"), ("h2000", "h200"), ("FULL_DECODE", "FULL_DECODE_ONLY")]
+    ("word", "field"),
+    [
+        ("unlimited", "compilation.max_decode_cudagraph_capture_tokens"),
+        ("bfloat16", "model.dtype"),
+        ("fp8", "memory.kv_cache_dtype"),
+        ("FLASH_ATTN", "attention.backend"),
+        ("flash_attn", "attention.backend"),
+        ("triton", "kernel.moe_backend"),
+    ],
+)
+def test_a_word_of_the_engine_has_its_fields(word: str, field: str) -> None:
+    found = explanation(word)
+
+    assert found.found
+    assert found.text.startswith(f"`{word}`, a value of ")
+    assert field in " ".join(found.text.split()).partition(";")[0].replace(",", "").split()
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("-tp", ["parallel.tensor_parallel_size", "Ranks that share each layer."]),
+        ("--model", ["model.id", "such as `Qwen/Qwen3-30B-A3B`, `./models/my-model`"]),
+        ("--max-logprobs", ["model.max_logprobs", "type: an integer", "default: 20"]),
+        ("--reasoning-parser", ["engine.args.reasoning-parser", "type: a string"]),
+        ("VLLM_LOGGING_LEVEL", ["engine.env.VLLM_LOGGING_LEVEL", "default: INFO", "it does not change the plan"]),
+        ("VLLM_USE_V2_MODEL_RUNNER", ["engine.model_runner", "it takes `auto`, `v1`, `v2`"]),
+        ("speculative.dynamic.up_to", ["speculative.dynamic[].up_to"]),
+        ("speculative.dynamic[1].up_to", ["speculative.dynamic[].up_to"]),
+        ("model.dtype", ["it takes `auto`, `half`, `float16`, `bfloat16`, `float`, `float32`"]),
+    ],
+)
+def test_a_page_says_what_is_asked_for(name: str, lines: list[str]) -> None:
+    found = explanation(name)
+
+    assert found.found
+    assert set(lines) <= set(found.text.splitlines())
+
+
+def test_a_secret_variable_is_not_put_into_a_spec() -> None:
+    assert explanation("HF_TOKEN").text.startswith("`HF_TOKEN` may hold a secret: set it in the shell")
+
+
+@pytest.mark.parametrize("path", ["memory.kv_cache_dtype", "attention.backend", "model.quantization"])
+def test_a_field_of_the_engine_lists_what_it_takes(path: str) -> None:
+    flag = table("0.33.0").flag({"attention.backend": "attention_backend"}.get(path, path.rpartition(".")[2]))
+    assert flag is not None
+    text = " ".join(explanation(path).text.split())
+
+    assert "it takes " + ", ".join(f"`{word}`" for word in flag.type.all_choices) in text
+
+
+def test_a_name_that_is_offered_has_a_page() -> None:
+    """Of each kind some: they stand in the order of their kinds."""
+    missing = [name for name in explained_names()[::12] if not explanation(name).found]
+
+    assert missing == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ("eagel3", "eagle3"),
+        ("h2000", "h200"),
+        ("FULL_DECODE", "FULL_DECODE_ONLY"),
+        ("VLLM_LOGING_LEVEL", "VLLM_LOGGING_LEVEL"),
+    ],
 )
 def test_a_value_that_is_misspelled_is_suggested(wrong: str, meant: str) -> None:
     found = explanation(wrong)
