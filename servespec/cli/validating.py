@@ -54,7 +54,8 @@ def _valid_text(kinds: list[str]) -> str:
 def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[str, list["Diagnostic"], str]:
     """What a file is, and what is wrong with it."""
     from servespec.diagnostics import SpecError, in_file_order
-    from servespec.runtime.documents import Kind, document_findings, document_of
+    from servespec.runtime.document_kinds import Kind
+    from servespec.runtime.documents import document_findings, document_of
 
     try:
         document = document_of(path, settings)

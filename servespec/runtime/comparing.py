@@ -10,7 +10,8 @@ from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.provenance import PRESET_PREFIX
 from servespec.runtime.config_rules import R018
-from servespec.runtime.documents import Kind, checked, document_of
+from servespec.runtime.document_kinds import Kind
+from servespec.runtime.documents import checked, document_of
 from servespec.runtime.gather import Options, compile_request
 from servespec.schema.nearest import nearest
 from servespec.schema.overrides import with_overrides

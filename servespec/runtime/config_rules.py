@@ -106,8 +106,13 @@ R022 = Rule(
     "R022", "no-such-grid", Severity.ERROR, "the curve does not have what the grid is asked of",
     "Sizes follow from the time of a step at every size from 1 to the cap. What was not timed is not guessed.",
 )  # fmt: skip
+R023 = Rule(
+    "R023", "not-a-spec", Severity.ERROR, "the file holds something else than a spec",
+    "What servespec writes, an engine's config and a recipe are known by their keys. The help names the command that "
+    "takes the file.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = (
     *(R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013, R014, R015, R016, R017, R018, R019),
-    *(R020, R021, R022),
+    *(R020, R021, R022, R023),
 )

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import cache
 from itertools import islice
 from typing import Any, Final
@@ -10,53 +9,14 @@ from typing import Any, Final
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.diagnostics import Diagnostic, Place, SpecError, has_errors
 from servespec.runtime.config_rules import R017
+from servespec.runtime.document_kinds import Kind, kind_by_hand, schemas, written_kind
 from servespec.runtime.json_mapping import json_mapping
 from servespec.runtime.spec_file import read_argument, spec_diagnostics, with_bases
-from servespec.schema.overlays import EXTENDS
 from servespec.schema.overrides import with_overrides
 from servespec.schema.source import SpecSource, read_source
 
 _MOST_FAULTS: Final = 20
 _SHOWN_CHARACTERS: Final = 200
-_LIKENESS: Final = 0.5
-"""Chosen: a document that lost a key or two is still what it was; a spec has two of a plan's fourteen."""
-
-
-class Kind(StrEnum):
-    """What a file holds, in the words of messages."""
-
-    SPEC = "spec"
-    PLAN = "plan"
-    RECORD = "record"
-    VERIFICATION = "verification"
-    BENCH = "bench"
-    STEPS = "step times"
-    COMPARISON = "comparison"
-    DEVICE = "device file"
-    CONFIG = "engine config"
-    RECIPE = "recipe"
-
-
-@cache
-def schemas() -> Mapping[Kind, Mapping[str, Any]]:
-    """The published schema of each kind that servespec writes; loaded where a file may be one."""
-    from servespec.compiler.comparison_schema import COMPARISON_SCHEMA
-    from servespec.compiler.facts.devices import DEVICE_SCHEMA
-    from servespec.compiler.plan import PLAN_SCHEMA
-    from servespec.compiler.record_schema import RECORD_SCHEMA
-    from servespec.runtime.bench.results import BENCH_SCHEMA
-    from servespec.runtime.step_times_document import STEP_TIMES_SCHEMA
-    from servespec.runtime.verification_document import VERIFICATION_SCHEMA
-
-    return {
-        Kind.RECORD: RECORD_SCHEMA,
-        Kind.PLAN: PLAN_SCHEMA,
-        Kind.VERIFICATION: VERIFICATION_SCHEMA,
-        Kind.BENCH: BENCH_SCHEMA,
-        Kind.STEPS: STEP_TIMES_SCHEMA,
-        Kind.COMPARISON: COMPARISON_SCHEMA,
-        Kind.DEVICE: DEVICE_SCHEMA,
-    }
 
 
 @cache
@@ -89,36 +49,11 @@ def document_of(argument: str, settings: tuple[str, ...]) -> Document:
 def read_document(raw: bytes, name: str) -> Document:
     """Raises SpecError where the text is neither JSON nor YAML that a spec may be."""
     data = json_mapping(raw) if raw.lstrip().startswith(b"{") else None
-    written = None if data is None else _written_kind(data)
+    written = None if data is None else written_kind(data)
     if data is not None and written is not None:
         return Document(name, written, data, None)
     source = read_source(raw, name)
-    return Document(name, _kind_by_hand(source.data), source.data, source)
-
-
-def _written_kind(data: Mapping[str, Any]) -> Kind | None:
-    """The kind most of whose keys are there; of two alike the first, so a record is no plan."""
-    likeness = {kind: _likeness(data, schema) for kind, schema in schemas().items()}
-    kind = max(likeness, key=lambda one: likeness[one])
-    return kind if likeness[kind] >= _LIKENESS else None
-
-
-def _likeness(data: Mapping[str, Any], schema: Mapping[str, Any]) -> float:
-    required = schema["required"]
-    return sum(key in data for key in required) / len(required)
-
-
-def _kind_by_hand(data: Mapping[str, Any]) -> Kind:
-    """A spec, unless nothing says so and the keys are a recipe's or the engine's flags."""
-    if "servespec" in data or EXTENDS in data:
-        return Kind.SPEC
-    from servespec.compiler.command_line.recipe import is_recipe
-
-    if is_recipe(data):
-        return Kind.RECIPE
-    engine = table(versions()[-1])
-    flags = [engine.flag(f"--{key}") is not None for key in data]
-    return Kind.CONFIG if flags and sum(flags) > len(flags) / 2 and "hardware" not in data else Kind.SPEC
+    return Document(name, kind_by_hand(source.data), source.data, source)
 
 
 def document_findings(document: Document, *, allow_code: bool) -> tuple[Diagnostic, ...]:

@@ -60,7 +60,8 @@ _PROFILE_HELP = "`servespec profile SPEC -o FILE` writes a curve"
 
 
 def _curve_document(path: Path, name: str, place: Place) -> Mapping[str, Any]:
-    from servespec.runtime.documents import Kind, checked, read_document
+    from servespec.runtime.document_kinds import Kind
+    from servespec.runtime.documents import checked, read_document
 
     try:
         raw = path.read_bytes()
@@ -77,7 +78,8 @@ def _curve_document(path: Path, name: str, place: Place) -> Mapping[str, Any]:
 
 
 def _read(path: Path) -> Measurement | StepTimes:
-    from servespec.runtime.documents import Kind, checked, document_of
+    from servespec.runtime.document_kinds import Kind
+    from servespec.runtime.documents import checked, document_of
     from servespec.runtime.record import RECORD_NAME
 
     name = str(path / RECORD_NAME if path.is_dir() else path)

@@ -8,7 +8,9 @@ from servespec.compiler.spec_checks import spec_findings
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.presets.catalog import preset_bytes, preset_names
 from servespec.provenance import PRESET_PREFIX
-from servespec.runtime.config_rules import R008, R014
+from servespec.runtime.config_rules import R008, R014, R023
+from servespec.runtime.document_kinds import Kind, kind_by_hand, use_of, written_kind
+from servespec.runtime.json_mapping import json_mapping
 from servespec.schema.nearest import nearest
 from servespec.schema.overlays import EXTENDS, layered
 from servespec.schema.overrides import with_overrides
@@ -52,9 +54,24 @@ def _preset(argument: str, place: Place) -> bytes:
 
 
 def read_spec(argument: str, settings: tuple[str, ...] = ()) -> SpecSource:
-    """The spec that an argument names, over its bases and under the overrides."""
+    """The spec that an argument names, over its bases and under the overrides.
+
+    Raises SpecError for a file of another kind, before its keys are held against those of a spec.
+    """
     name, raw = read_argument(argument)
-    return with_overrides(with_bases(read_source(raw, name)), settings)
+    data = json_mapping(raw) if raw.lstrip().startswith(b"{") else None
+    written = None if data is None else written_kind(data)
+    if written is not None:
+        raise SpecError([_no_spec(name, written)])
+    source = read_source(raw, name)
+    kind = kind_by_hand(source.data)
+    if kind is not Kind.SPEC:
+        raise SpecError([_no_spec(name, kind)])
+    return with_overrides(with_bases(source), settings)
+
+
+def _no_spec(name: str, kind: Kind) -> Diagnostic:
+    return R023.at(Place(name), f"the file is no spec, it is of the kind {kind}", use_of(kind))
 
 
 def with_bases(source: SpecSource, above: tuple[Path, ...] = ()) -> SpecSource:

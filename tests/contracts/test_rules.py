@@ -36,6 +36,7 @@ FIRED_ELSEWHERE = {
     "R015": "tests/presets/test_model_facts.py",
     "R016": "tests/presets/test_model_facts.py",
     "R017": "tests/runtime/test_documents.py",
+    "R023": "tests/runtime/test_documents.py",
     "R018": "tests/runtime/test_comparing.py",
     "R118": "tests/emit/test_launch_compose.py",
     "R019": "tests/unit/test_curve_tiers.py",

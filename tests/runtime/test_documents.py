@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 from servespec.cli import app
 from servespec.compiler.comparison import compared
 from servespec.compiler.json_text import json_text
-from servespec.runtime.documents import Kind, document_findings, read_document, schemas
+from servespec.runtime.document_kinds import Kind, schemas
+from servespec.runtime.documents import document_findings, read_document
 from servespec.runtime.record import Measured, record_of
 from tests.golden.cases import every_case
 from tests.plans import REPOSITORY, Json, compiled, spec_of
@@ -98,6 +99,24 @@ def test_many_files_of_all_kinds_at_once(tmp_path: Path) -> None:
 
     assert (done.exit_code, done.stdout) == (0, "")
     assert done.stderr == "1 plan, 1 record, 1 comparison, 1 bench, 1 engine config, 2 specs: all are valid\n"
+
+
+@pytest.mark.parametrize("command", ["plan", "migrate", "serve"])
+def test_a_file_of_another_kind_is_named(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what takes it, in place of what its keys would be in a spec."""
+    monkeypatch.chdir(tmp_path)
+    Path("config.yaml").write_text("max-num-seqs: 8\nmodel: org/m\n")
+    for kind, document in written().items():
+        Path(f"{kind.name}.json").write_text(json_text(document))
+
+    files = {"PLAN.json": "plan", "RECORD.json": "record", "BENCH.json": "bench", "config.yaml": "engine config"}
+    told = [CliRunner().invoke(app, [command, name]) for name in files]
+
+    assert [(one.exit_code, one.stdout, one.stderr.count("error[")) for one in told] == [(1, "", 1)] * 4
+    assert [one.stderr.splitlines()[0].partition("kind ")[2] for one in told] == list(files.values())
+    assert all("error[R023]: the file is no spec" in one.stderr for one in told)
+    assert "`servespec plan SPEC --against FILE` compares a spec with it" in " ".join(told[0].stderr.split())
+    assert "`servespec import --gpu NAME FILE` makes a spec of it" in told[3].stderr
 
 
 def test_a_fault_in_a_plan_says_where(tmp_path: Path) -> None:
