@@ -22,7 +22,8 @@ def import_command(
         list[str],
         typer.Argument(
             metavar="FILE | -- vllm serve ...",
-            help="A script, Markdown, a vLLM recipe, the YAML of --config, -, or a server's command line.",
+            help="A script, Markdown, a vLLM recipe, a Compose file or Kubernetes manifest, the YAML of --config, -, "
+            "or a server's command line.",
         ),
     ],
     gpu: Annotated[

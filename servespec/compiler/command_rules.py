@@ -92,7 +92,8 @@ S319 = Rule(
 )  # fmt: skip
 S320 = Rule(
     "S320", "no-command-in-file", Severity.ERROR, "the file starts no vLLM server",
-    "What is read is a shell script, Markdown with shell code, a vLLM recipe, or the YAML of `vllm serve --config`.",
+    "What is read is a shell script, Markdown with shell code, a vLLM recipe, a Compose file or a Kubernetes manifest, "
+    "or the YAML of `vllm serve --config`.",
 )  # fmt: skip
 S321 = Rule(
     "S321", "set-in-a-branch", Severity.WARNING, "a word has a value that the script sets only in a branch",

@@ -16,6 +16,7 @@ from servespec.diagnostics import SpecError
 from servespec.runtime.importing import imported
 from servespec.schema.source import read_source
 from tests.plans import REPOSITORY, model_folder
+from tests.plans import spec_of as spec_data
 
 RECIPES = REPOSITORY.parent / "shared" / "cases" / "recipes"
 
@@ -164,6 +165,102 @@ def test_a_secret_of_a_config_file_is_shown_nowhere(tmp_path: Path, monkeypatch:
     assert all("warning[S310]" in one.stderr and "mine" not in one.output for one in (done, planned))
 
 
+COMPOSE = """\
+services:
+  llm:
+    image: vllm/vllm-openai:v0.32.0
+    command: --model ${MODEL:-org/model} --max-num-seqs 8
+    environment:
+      VLLM_LOGGING_LEVEL: DEBUG
+      HF_TOKEN: hf_secret
+      OTHER:
+    env_file: prod.env
+    ipc: host
+    ports: ["8000:8000"]
+  web: {image: nginx, command: [serve]}
+"""
+MANIFEST = """\
+apiVersion: apps/v1
+kind: Deployment
+spec:
+  template:
+    spec:
+      containers:
+        - {name: proxy, image: nginx}
+        - name: llm
+          image: registry:5000/vllm-openai:v0.32.0
+          command: [/bin/sh, -c]
+          args: ["export VLLM_NO_USAGE_STATS=1; exec vllm serve org/model --max-num-seqs 8"]
+          env:
+            - {name: VLLM_LOGGING_LEVEL, value: DEBUG}
+            - {name: HF_TOKEN, valueFrom: {secretKeyRef: {name: a, key: b}}}
+          resources: {limits: {nvidia.com/gpu: 1}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "env", "told"),
+    [
+        (
+            COMPOSE,
+            {"VLLM_LOGGING_LEVEL": "DEBUG"},
+            [
+                "`ipc`, `ports` of the container are not carried (line 2)",
+                "`OTHER` of the container is set elsewhere and not carried (line 5)",
+                f"{LEFT_OUT} (line 7); set `HF_TOKEN` in the shell that starts the server",
+                "the variables of `env_file` are not read (line 9); write those of the engine under `engine.env`",
+            ],
+        ),
+        (
+            MANIFEST,
+            {"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_NO_USAGE_STATS": "1"},
+            [
+                "`resources` of the container is not carried (line 8)",
+                "`HF_TOKEN` of the container is set elsewhere and not carried (line 12)",
+            ],
+        ),
+    ],
+    ids=["compose", "kubernetes"],
+)
+def test_a_container_of_a_manifest(text: str, env: dict[str, str], told: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "containers.yaml"
+    path.write_text(text)
+
+    done = run(str(path))
+
+    assert done.exit_code == 0, done.stderr
+    assert spec_of(done) == {
+        "servespec": 1,
+        "model": {"id": "org/model"},
+        "hardware": {"gpu": "h200", "count": 1},
+        "scheduler": {"max_num_seqs": 8},
+        "engine": {"env": env, "version": "0.32.0", "lowering": "none"},
+        "serve": {"host": "0.0.0.0"},  # noqa: S104
+    }
+    assert done.stdout.splitlines()[1] == f"# Imported from {path}, the container `llm`."
+    assert [line[4:] for line in done.stdout.splitlines() if line.startswith("# - ")] == told
+    assert "hf_secret" not in done.output
+
+
+def test_what_servespec_emits_for_compose_comes_back(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(json.dumps(spec_data("qwen3-8b", "h200", scheduler={"max_num_seqs": 8})))
+    emitted = CliRunner().invoke(app, ["plan", str(spec), "--emit", "compose", "-o", str(tmp_path / "compose.yaml")])
+
+    done = run(str(tmp_path / "compose.yaml"))
+
+    assert (emitted.exit_code, done.exit_code) == (0, 0), done.stderr
+    assert spec_of(done)["scheduler"]["max_num_seqs"] == 8
+
+
+def test_a_missing_config_file_is_one_error() -> None:
+    done = run("--", "vllm", "serve", "--config", "missing.yaml")
+
+    assert done.exit_code == 1
+    assert "error[S311]: the file `missing.yaml` (word 4) cannot be read" in done.stderr
+    assert done.stderr.rstrip().endswith("1 error in command line")
+
+
 def test_what_nothing_sets_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "serve.sh"
     path.write_text('vllm serve org/model --host "$HOST"\n')
@@ -288,6 +385,8 @@ def test_a_value_can_be_laid_over_it() -> None:
         ("a.sh", "echo hello\n", "error[S320]: no line of the file starts a vLLM server, of 1"),
         ("a.md", "```python\nvllm serve x\n```\n", "error[S320]: no line of the file starts a vLLM server, of 3"),
         ("a.yaml", "servespec: 1\n", "error[S320]: the file is a spec already"),
+        ("a.yaml", "replicas: 1\nname: x\n", "error[S320]: no key of the file is a flag of vLLM"),
+        ("a.yaml", "services: {web: {image: nginx}}\n", "error[S320]: no line of the file starts a vLLM server, of 1"),
         ("a.yaml", "a: [\n", "error[S005]"),
     ],
 )
@@ -344,7 +443,8 @@ def test_a_spec_error_names_the_file() -> None:
 pieces = st.one_of(
     st.sampled_from(
         ["vllm serve m", "```bash\n", "```\n", "\n", "export A=1\n", "A=(", ")", "'", '"', "$A", "${A", "$(", "`",
-         "<<E\n", "E\n", "\\", "> ", ">&", "&", "#", "model:", "  model_id: x\n", "features: [a]\n",
+         "<<E\n", "E\n", "\\", "> ", ">&", "&", "#", "model:", "  model_id: x\n", "services:\n",
+         " a: {image: v/vllm, command: x}\n", "features: [a]\n",
          "--config x.yaml ", "=", " ", "if t; then ", "else ", "fi; ", "case x in ", "a) ", ";; ", "esac ", "&& ",
          "|| ", "f() { ", "} ", "; "]
     ),

@@ -12,7 +12,7 @@ from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.program import Entry
 from servespec.compiler.command_line.word import Word, quoted
 from servespec.compiler.facts.engine_fields import EngineFlag, EngineTable, Form
-from servespec.diagnostics import Diagnostic, SpecError
+from servespec.diagnostics import Diagnostic, SpecError, has_errors
 from servespec.schema.source import SpecSource, read_source
 
 _OPTION = "--config"
@@ -37,9 +37,12 @@ def with_config_file(words: Sequence[Word], reading: Reading, found: list[Diagno
         return list(words)
     rest = [*words[:at], *words[at + 2 :]]
     found += (_twice(word) for word in rest if word.text == _OPTION)
+    before = len(found)
     from_file = _file_words(words, at, reading, found)
+    readable = not has_errors(found[before:])
     model_first = bool(rest) and at > 0 and not rest[0].text.startswith("-")
-    if reading.entry is Entry.SERVE and not model_first and not any(word.text == "--model" for word in from_file):
+    has_model = model_first or any(word.text == "--model" for word in from_file)
+    if reading.entry is Entry.SERVE and readable and not has_model:
         message = f"neither the words before {words[at].named} nor its file names a model"
         found.append(rules.S311.at(words[at].place, message, "write the model right after `vllm serve`"))
     return [*rest[:1], *from_file, *rest[1:]] if model_first else [*from_file, *rest]

@@ -1,9 +1,10 @@
-"""The commands of a file that start servers: a script, Markdown, a recipe, or the engine's own config."""
+"""The commands of a file that start servers: a script, Markdown, a recipe, a manifest, or the engine's own config."""
 
 import re
 from collections.abc import Iterator
 
 from servespec.compiler import command_rules as rules
+from servespec.compiler.command_line.manifest import is_manifest, manifest_commands
 from servespec.compiler.command_line.program import serves
 from servespec.compiler.command_line.recipe import is_recipe, recipe_commands
 from servespec.compiler.command_line.server_command import ServerCommand
@@ -11,6 +12,7 @@ from servespec.compiler.command_line.shell_conditions import AFTER_SUCCESS, Cond
 from servespec.compiler.command_line.shell_text import ShellCommand, shell_commands
 from servespec.compiler.command_line.shell_words import Guess, ShellWord
 from servespec.compiler.command_line.word import Word, on_one_line, quoted
+from servespec.compiler.facts.engine_fields import table, versions
 from servespec.diagnostics import Diagnostic, Place, Related, SpecError
 from servespec.schema.source import SpecSource, read_source
 from servespec.schema.source_faults import Lines, Span
@@ -40,6 +42,7 @@ def server_commands(raw: bytes, name: str) -> tuple[ServerCommand, ...]:
 
 
 def _of_mapping(source: SpecSource) -> Iterator[ServerCommand]:
+    newest = table(versions()[-1])
     if "servespec" in source.data:
         place = source.place_of_key(("servespec",))
         raise SpecError(
@@ -49,7 +52,13 @@ def _of_mapping(source: SpecSource) -> Iterator[ServerCommand]:
         yield from recipe_commands(source)
         yield from _of_text(source.text, source.name)
         return
+    if is_manifest(source.data):
+        yield from manifest_commands(source)
+        return
     place = Place(source.name)
+    if not any(newest.flag(f"--{key}") for key in source.data):
+        message = "no key of the file is a flag of vLLM"
+        raise SpecError([rules.S320.at(place, message, "name a file that holds `vllm serve ...`, or its flags")])
     words = tuple(Word(text, place) for text in ("vllm", "serve", "--config", source.name))
     yield ServerCommand("the engine's own config", place, words)
 

@@ -7,13 +7,12 @@ from enum import Enum, auto
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.word import Word, quoted
-from servespec.compiler.command_line.wrapper import CONTAINER_PROGRAMS, Wrapper
+from servespec.compiler.command_line.wrapper import CONTAINER_PROGRAMS, Wrapper, is_engine_image
 from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place, SpecError
 
 _API_SERVER = "vllm.entrypoints.openai.api_server"
 _CLI = "vllm.entrypoints.cli.main"
 _PYTHON = re.compile(r"python[0-9.]*")
-_IMAGE = re.compile(r"(?:[\w.-]+(?::\d+)?/)+vllm[\w.-]*(?::[\w.-]+)?(?:@sha256:[0-9a-f]+)?")
 
 
 class Entry(Enum):
@@ -86,7 +85,7 @@ def _image(words: list[str]) -> _Found | None:
     """A container of the engine's own image; its entry point is `vllm serve`."""
     if "run" not in words or not any(_base(word) in CONTAINER_PROGRAMS for word in words):
         return None
-    images = (at for at, word in enumerate(words) if _IMAGE.fullmatch(word))
+    images = (at for at, word in enumerate(words) if is_engine_image(word))
     at = next(images, None)
     return None if at is None else _Found(Entry.SERVE, at + 1, at + 1)
 

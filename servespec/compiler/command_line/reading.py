@@ -132,7 +132,9 @@ def _model(flags: Flags, entry: Entry, table: EngineTable, found: list[Diagnosti
     default = table.flag("model")
     assert default is not None
     place = Place(COMMAND_LINE)
-    found.append(rules.S314.at(place, f"no model is named, so vLLM serves `{default.default}`", "name the model"))
+    # A fault of the file says already that there is no model, or that it is not known.
+    if not any(one.rule is rules.S311 for one in found):
+        found.append(rules.S314.at(place, f"no model is named, so vLLM serves `{default.default}`", "name the model"))
     return Carried(path, default.default, "`--model`", Word("--model", place))
 
 

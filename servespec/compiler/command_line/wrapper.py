@@ -13,6 +13,7 @@ from servespec.diagnostics import Diagnostic
 CONTAINER_PROGRAMS = ("docker", "podman", "nerdctl")
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _ENV_OPTION = re.compile(r"(?:-e|--env)=?")
+_IMAGE = re.compile(r"(?:[\w.-]+(?::\d+)?/)+vllm[\w.-]*(?::[\w.-]+)?(?:@sha256:[0-9a-f]+)?")
 _IMAGE_RELEASE = re.compile(
     r"(?:[\w.:-]+/)*vllm-openai[\w-]*:v(?P<release>\d[\w.]*)(?:-[\w.-]+)?(?:@sha256:[0-9a-f]+)?"
 )
@@ -22,7 +23,7 @@ _DEVICES = re.compile(r"(?:.*,)?\"?device=(?P<devices>[^;\"]+)\"?")
 
 @dataclass(frozen=True, slots=True)
 class Wrapper:
-    """``words`` up to the program, the image's name among them where a container's entry point is the program."""
+    """``words`` up to the program, the name of a container's image among them."""
 
     words: tuple[Word, ...]
 
@@ -56,7 +57,7 @@ class Wrapper:
 
     def release(self) -> tuple[Word, str] | None:
         """The image and the engine's release by its tag; None where no tag names one."""
-        for word in self.words if self.is_container else ():
+        for word in self.words:
             found = _IMAGE_RELEASE.fullmatch(word.text)
             if found:
                 return word, found["release"]
@@ -96,7 +97,8 @@ class Wrapper:
         text, contained = self.words[at].text, self.is_container
         following = contained and text in ("-e", "--env") and at + 1 < len(self.words)
         assignment = self._assignment_at(at + 1 if following else at) if contained else text
-        return bool(_ASSIGNMENT.fullmatch(assignment)) or text.rpartition("/")[2] == "env"
+        is_named_elsewhere = not contained and is_engine_image(text)
+        return bool(_ASSIGNMENT.fullmatch(assignment)) or is_named_elsewhere or text.rpartition("/")[2] == "env"
 
     def _shown(self, at: int) -> str:
         name, equals, _ = self.words[at].text.partition("=")
@@ -105,6 +107,11 @@ class Wrapper:
             return f"{name}=…"
         is_value = before.startswith("-") and "=" not in before and not name.startswith("-")
         return "…" if is_value and _SECRET_NAME.search(before) else shlex.quote(self.words[at].text)
+
+
+def is_engine_image(text: str) -> bool:
+    """Whether a word names an image whose entry point is `vllm serve`."""
+    return _IMAGE.fullmatch(text) is not None
 
 
 def gpu_count(option: str) -> int | None:
