@@ -1,6 +1,6 @@
 """`plan`: what will be captured, as text, JSON, Markdown or a page; beside another plan; or as the launch."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,11 +22,20 @@ from servespec.cli.options import (
     complete_spec,
     options_of,
 )
-from servespec.cli.reporting import FindingsFormat, compiled, print_findings, reporting, write_text
+from servespec.cli.reporting import (
+    FindingsFormat,
+    compiled,
+    planned,
+    print_findings,
+    reporting,
+    shares_terminal,
+    write_text,
+)
 
 if TYPE_CHECKING:
     from servespec.compiler.command_line import Mended
     from servespec.compiler.plan import Plan
+    from servespec.diagnostics import Diagnostic
     from servespec.runtime.gather import Options
 
 
@@ -104,14 +113,37 @@ def plan(
         _refuse_beside_emit(spec, format, against, details)
         write_text(_emitted(spec[0], options, emit), output)
         return
-    if len(spec) == 1:
-        made, mended = compiled(spec[0], options), ""
-    else:
-        made, mended = _command_planned(spec, gpu, count, options)
+    done = _spec_planned(spec[0], options) if len(spec) == 1 else _command_planned(spec, gpu, count, options)
     if against is not None and against != STOCK:
-        raise typer.Exit(_compared(made, against, options, format, details, output))
-    text = _plan_output(made.to_json(), format, details)
-    write_text(text + mended if format is PlanForm.text else text, output)
+        done.tell()
+        raise typer.Exit(_compared(done.plan, against, options, format, details, output))
+    text = _plan_output(done.plan.to_json(), format, details)
+    # The verdict first: on a terminal the findings would push it far down, or out of sight.
+    plan_first = output is None and shares_terminal()
+    if not plan_first:
+        done.tell()
+    write_text(text + done.mended if format is PlanForm.text else text, output)
+    if plan_first and done.findings:
+        typer.echo(err=True)
+        done.tell()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Planned:
+    """A plan with what is to be said of it; ``mended`` follows the plan of a command line."""
+
+    plan: "Plan"
+    findings: "tuple[Diagnostic, ...]"
+    texts: dict[str, str]
+    mended: str = ""
+
+    def tell(self) -> None:
+        print_findings(list(self.findings), self.texts, FindingsFormat.text, to_stdout=False)
+
+
+def _spec_planned(spec: str, options: "Options") -> _Planned:
+    made, texts = planned(spec, options)
+    return _Planned(plan=made, findings=made.diagnostics, texts=texts)
 
 
 def _refuse_beside_spec(gpu: str | None, count: int | None) -> None:
@@ -186,7 +218,7 @@ def _emitted(spec: str, options: "Options", emit: Emit) -> str:
                 return dockerfile(official_image(made), __version__)
 
 
-def _command_planned(words: list[str], gpu: str | None, count: int | None, options: "Options") -> tuple["Plan", str]:
+def _command_planned(words: list[str], gpu: str | None, count: int | None, options: "Options") -> _Planned:
     """The plan of a server's command line, and the spec that would mend it."""
     from servespec.runtime.command_file import mended_spec, plan_of_command
 
@@ -195,8 +227,8 @@ def _command_planned(words: list[str], gpu: str | None, count: int | None, optio
     machine = machine_for_command(gpu, count)
     with reporting("command line", ""):
         made, command = plan_of_command(words, machine, options)
-    print_findings([*command.leftovers, *made.diagnostics], {}, FindingsFormat.text, to_stdout=False)
-    return made, _mended_text(mended_spec(made, command))
+    findings, mended = (*command.leftovers, *made.diagnostics), _mended_text(mended_spec(made, command))
+    return _Planned(plan=made, findings=findings, texts={}, mended=mended)
 
 
 def _mended_text(mended: "Mended") -> str:

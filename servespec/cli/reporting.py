@@ -35,6 +35,13 @@ def write_text(text: str, output: Path | None) -> None:
 
 def compiled(spec: str, options: "Options") -> "Plan":
     """The plan, its findings on stderr."""
+    made, texts = planned(spec, options)
+    print_findings(list(made.diagnostics), texts, FindingsFormat.text, to_stdout=False)
+    return made
+
+
+def planned(spec: str, options: "Options") -> tuple["Plan", dict[str, str]]:
+    """The plan, and the texts of the files that its findings are about; nothing is printed."""
     from servespec.compiler.pipeline import compile_spec
     from servespec.runtime.gather import compile_request
     from servespec.runtime.spec_file import read_spec
@@ -43,8 +50,14 @@ def compiled(spec: str, options: "Options") -> "Plan":
         source = read_spec(spec, options.settings)
     with reporting(source.name, source.text):
         made = compile_spec(compile_request(source, options))
-    print_findings(list(made.diagnostics), dict(source.texts), FindingsFormat.text, to_stdout=False)
-    return made
+    return made, dict(source.texts)
+
+
+def shares_terminal() -> bool:
+    """Whether one terminal shows what goes to stdout and what goes to stderr, so that order is what a person sees."""
+    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+        return False
+    return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
 
 
 @contextmanager

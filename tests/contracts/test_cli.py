@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from dataclasses import replace
@@ -400,6 +401,43 @@ def test_schemas_are_json(name: str) -> None:
 
 def test_colour_is_for_terminals() -> None:
     assert "\x1b[" not in run("validate", str(REFUSED)).output
+
+
+def shown_on_a_terminal(*words: str, together: bool) -> str:
+    """What a terminal shows of a command; ``together``: its findings too."""
+    terminal, inner = pty.openpty()
+    environ = {**os.environ, "NO_COLOR": "1"}
+    stderr = inner if together else subprocess.DEVNULL
+    with subprocess.Popen(
+        [sys.executable, "-m", "servespec", *words], stdout=inner, stderr=stderr, env=environ
+    ) as done:
+        os.close(inner)
+        shown = b"".join(iter(lambda: _read_terminal(terminal), b""))
+    os.close(terminal)
+    assert done.returncode == 0, shown
+    return shown.decode().replace("\r\n", "\n")
+
+
+def _read_terminal(terminal: int) -> bytes:
+    """Linux ends a terminal that nobody writes to with an error."""
+    try:
+        return os.read(terminal, 65536)
+    except OSError:
+        return b""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("plan", str(GOOD)), ("plan", "--gpu", "h200", "--", "vllm", "serve", model_folder("qwen3-8b"))],
+    ids=["spec", "command line"],
+)
+def test_on_a_terminal_the_verdict_comes_first(words: tuple[str, ...]) -> None:
+    shown, alone = shown_on_a_terminal(*words, together=True), shown_on_a_terminal(*words, together=False)
+    piped = run(*words)
+
+    assert shown.startswith("plan for vLLM ")
+    assert (shown, alone) == (f"{piped.stdout}\n{piped.stderr}", piped.stdout)
+    assert "note[" in piped.stderr
 
 
 def test_the_version() -> None:
