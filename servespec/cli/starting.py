@@ -3,9 +3,10 @@
 import json
 import os
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
@@ -16,6 +17,10 @@ from servespec.provenance import PRESET_PREFIX
 
 if TYPE_CHECKING:
     from servespec.presets.catalog import PresetGoal
+    from servespec.presets.starting import StartingSpec
+
+_Read = TypeVar("_Read")
+_GPU_QUESTION: Final = "GPUs, such as h200 or gb200x4"
 
 presets_app = typer.Typer(
     name="presets", help="Specs that come with servespec: find one, and read it.", no_args_is_help=True
@@ -104,13 +109,19 @@ def init(
 
     if file.exists() and not force:
         raise typer.BadParameter(f"`{file}` exists; name another, or pass `--force`", param_hint="FILE")
-    named = _from_spec(model or _asked("--model", "model (its name on the hub, or a folder)", None), file)
-    name, count = machine(gpu or _asked("--gpu", "GPUs, such as h200 or gb200x4", this_machine() or None))
-    wanted = _goal(goal or _asked("--goal", f"goal ({', '.join(GOAL_VALUES)})", "balanced"))
-    made = starting_spec(named, name, count or 1, wanted)
-    if made is None:
-        message = f"only presets are for `{wanted}`; without one it takes {', '.join(GOAL_VALUES)}"
-        raise typer.BadParameter(message, param_hint="--goal")
+
+    def spec_for(text: str) -> "StartingSpec":
+        wanted = _goal(text)
+        made = starting_spec(_from_spec(named, file), name, count or 1, wanted)
+        if made is None:
+            message = f"only presets are for `{wanted}`; without one it takes {', '.join(GOAL_VALUES)}"
+            raise typer.BadParameter(message, param_hint="--goal")
+        return made
+
+    named = model or _asked("--model", "model (its name on the hub, or a folder)", None, str)
+    name, count = machine(gpu) if gpu else _asked("--gpu", _GPU_QUESTION, this_machine() or None, machine)
+    goals = f"goal ({', '.join(GOAL_VALUES)})"
+    made = spec_for(goal) if goal else _asked("--goal", goals, "balanced", spec_for)
     _write_new(file, made.text, force)
     origin = f"{PRESET_PREFIX}{made.preset}" if made.preset else "the values of the goal"
     typer.echo(f"wrote {file}, from {origin}", err=True)
@@ -134,14 +145,18 @@ def _write_new(file: Path, text: str, force: bool) -> None:
         raise typer.BadParameter(f"cannot write `{file}`: {reason}", param_hint="FILE") from None
 
 
-def _asked(option: str, question: str, default: str | None) -> str:
-    """What a person answers; without a terminal there is nobody to ask."""
+def _asked(option: str, question: str, default: str | None, read: Callable[[str], _Read]) -> _Read:
+    """What ``read`` makes of a person's answer, asked again where it refuses; without a terminal nobody answers."""
     if not _is_terminal():
         raise typer.BadParameter("it is needed where there is no terminal to ask on", param_hint=option)
-    answer: str = typer.prompt(question, default=default, err=True)
-    if not answer.strip():
-        raise typer.BadParameter("the answer is empty", param_hint=option)
-    return answer.strip()
+
+    def taken(answer: str) -> _Read:
+        if not answer.strip():
+            raise typer.BadParameter("the answer is empty", param_hint=option)
+        return read(answer.strip())
+
+    answered: _Read = typer.prompt(question, default=default, err=True, value_proc=taken)
+    return answered
 
 
 def _is_terminal() -> bool:

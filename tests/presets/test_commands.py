@@ -203,10 +203,25 @@ def test_init_asks_for_what_is_missing(folder: Path, monkeypatch: pytest.MonkeyP
 
 def test_init_takes_no_empty_answer(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(starting, "_is_terminal", lambda: True)
-    done = run("init", "--gpu", "h200", "--goal", "latency", answers="  \n")
+    done = run("init", "--gpu", "h200", "--goal", "latency", answers="  \norg/model\n")
 
-    assert (done.exit_code, list(folder.iterdir())) == (2, [])
-    assert "the answer is empty" in done.stderr
+    assert done.exit_code == 0, done.output
+    assert done.stderr.count("Error: the answer is empty\n") == 1
+    assert read_source((folder / "spec.yaml").read_bytes(), "spec.yaml").data["model"]["id"] == "org/model"
+
+
+def test_init_asks_again_and_keeps_the_other_answers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starting, "_is_terminal", lambda: True)
+    done = run("init", answers="org/model\nh20o\nh200x2\nfast\nprefill-only\nlatency\n")
+    data = read_source((folder / "spec.yaml").read_bytes(), "spec.yaml").data
+
+    assert done.exit_code == 0, done.output
+    assert (data["model"]["id"], data["hardware"]) == ("org/model", {"gpu": "h200", "count": 2})
+    assert re.findall(r"Error: ([^;\n]*)", done.stderr) == [
+        "`h20o` is not in the device table",
+        "it takes balanced, latency, throughput, variable-load, long-context, prefill-only, first-steps",
+        "only presets are for `prefill-only`",
+    ]
 
 
 @pytest.mark.parametrize(
