@@ -9,6 +9,7 @@ import typer
 
 from servespec.cli.application import app
 from servespec.cli.exit_codes import EXIT_USAGE
+from servespec.cli.options import PlanFormat
 from servespec.cli.reporting import reporting
 
 
@@ -76,6 +77,7 @@ def doctor(
     device_file: Annotated[
         Path | None, typer.Option("--device-file", metavar="FILE", help="Describe this machine's GPU in a file.")
     ] = None,
+    format: Annotated[PlanFormat, typer.Option(help="How the report is printed.")] = PlanFormat.text,  # noqa: A002
 ) -> None:
     """Say what this machine has for planning and serving, and what mends what is missing."""
     from servespec.runtime.doctor import readings, write_device_file
@@ -84,6 +86,9 @@ def doctor(
         with reporting(str(device_file), ""):
             device = write_device_file(device_file)
         typer.echo(f"wrote {device_file}: {device.device_name}", err=True)
+        return
+    if format is PlanFormat.json:
+        typer.echo(json.dumps([reading.to_json() for reading in readings()], indent=1, ensure_ascii=False))
         return
     for reading in readings():
         typer.echo(f"{reading.name:<11} {reading.said}" + (f"  ({reading.mend})" if reading.mend else ""))

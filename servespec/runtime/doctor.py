@@ -2,6 +2,7 @@
 
 import json
 import platform
+import re
 import socket
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -15,10 +16,11 @@ from servespec.runtime.installed_engine import find_installed_engine, matching_f
 from servespec.runtime.machine import version_of
 from servespec.runtime.probe import PresentGpu, present_gpus, table_name
 from servespec.runtime.run_rules import INSTALL_ENGINE
-from servespec.units import Bytes
+from servespec.units import Bytes, size_words
 
 _MIB_BYTES = 1 << 20
 _DEFAULT_PORT = 8000
+_MEMORY_FILE = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +31,20 @@ class Reading:
     said: str
     mend: str = ""
 
+    def to_json(self) -> dict[str, str]:
+        """One entry of `doctor --format json`."""
+        return {"name": self.name, "said": self.said, "mend": self.mend}
+
 
 def readings() -> Iterator[Reading]:
     """The report, in the order in which things are needed."""
     yield Reading("python", platform.python_version())
     yield Reading("servespec", __version__)
     yield _engine()
-    yield Reading("flashinfer", version_of("flashinfer-python") or "none")
-    yield from _gpus()
+    gpus = present_gpus()
+    yield _flashinfer(gpus)
+    yield from _gpus(gpus)
+    yield _memory()
     yield _port()
 
 
@@ -50,17 +58,41 @@ def _engine() -> Reading:
     return Reading("engine", f"{installed.distribution} {installed.version}, {known}", mend)
 
 
-def _gpus() -> Iterator[Reading]:
-    gpus = present_gpus()
+def _flashinfer(gpus: tuple[PresentGpu, ...]) -> Reading:
+    version = version_of("flashinfer-python")
+    if version is None and gpus:
+        return Reading("flashinfer", "none", "pip install 'servespec[gpu]'")
+    return Reading("flashinfer", version or "none, and no GPU that would use it")
+
+
+def _gpus(gpus: tuple[PresentGpu, ...]) -> Iterator[Reading]:
     if not gpus:
-        yield Reading("gpu", "none that a driver lists")
+        yield Reading("gpu", "none that a driver lists", "install NVIDIA's driver, or serve with `hardware.gpu: cpu`")
     for gpu in gpus:
         name = table_name(gpu)
         major, minor = gpu.compute_capability
         mend = "" if name else "servespec doctor --device-file FILE describes it"
-        free = "" if gpu.free_mib is None else f", {gpu.free_mib} free"
+        free = "" if gpu.free_mib is None else f", {gpu.free_mib} MiB free"
         said = f"{gpu.name}, {gpu.memory_mib} MiB{free}, {major}.{minor}: {name or 'not in the table'}"
         yield Reading("gpu", said, mend)
+
+
+def _memory() -> Reading:
+    """Of the machine, which a server on the CPU lives in and weights pass through."""
+    total, available = (_memory_bytes(name) for name in ("MemTotal", "MemAvailable"))
+    if total is None or available is None:
+        return Reading("memory", "this system does not tell")
+    return Reading("memory", f"{size_words(available)} of {size_words(total)} free")
+
+
+def _memory_bytes(name: str) -> Bytes | None:
+    """One line of what Linux tells of memory, in kibibytes there."""
+    try:
+        told = _MEMORY_FILE.read_text(encoding="utf-8")
+    except OSError:
+        return None
+    found = re.search(rf"^{name}:\s*(\d+) kB$", told, re.MULTILINE)
+    return Bytes(int(found[1]) * 1024) if found else None
 
 
 def _port() -> Reading:

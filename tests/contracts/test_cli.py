@@ -62,7 +62,7 @@ COMMANDS: dict[str, set[str]] = {
     "presets list": {"--gpu", "--goal", "--format"},
     "presets show": set(),
     "schema": set(),
-    "doctor": {"--device-file"},
+    "doctor": {"--device-file", "--format"},
 }
 """Every command with every option. A new knob goes into the spec; one that cannot is written here too."""
 
