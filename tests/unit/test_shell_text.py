@@ -24,6 +24,7 @@ def words_of(text: str) -> list[list[str]]:
         ("run a && run b || run c; run d | run e &", [["run", one] for one in "abcde"]),
         ("run a > log 2>&1 < in >> more &> all b", [["run", "a", "b"]]),
         ("A=x; run $A ${A} \"$A\" '$A' \\$A ${B:-y} ${B-z}", [["run", "x", "x", "x", "$A", "$A", "y", "z"]]),
+        ("run ${1:-x} ${2-y}", [["run", "x", "y"]]),
         ('A="x y"; run $A "$A" z$A', [["run", "x", "y", "x y", "zx", "y"]]),
         ('A=(p "q r" # s\n t); A+=(u); run "${A[@]}" $A', [["run", "p", "q r", "t", "u", "p", "q", "r", "t", "u"]]),
         ('A=x; A+=" y"; run $A', [["run", "x", "y"]]),

@@ -14,7 +14,7 @@ _REDIRECTION: Final = re.compile(r"(?:\d*|&)(?:<<<|<<-?|>>|>\||<>|[<>]&?)(?:\d+|
 _HERE_DOCUMENT: Final = re.compile(r"\d*<<-?\Z")
 _BLANKS: Final = re.compile(r"[ \t\n]+")
 _REFERENCE: Final = re.compile(
-    r"\$(?:(\w+)|\{([A-Za-z_]\w*)(\[[@*]\])?(?::?-([^}]*))?\}|(\{[^}]*\}?|\([^)]*\)?|[@*#?!$-]))|`[^`]*`?", re.ASCII
+    r"\$(?:(\w+)|\{(\w+)(\[[@*]\])?(?::?-([^}]*))?\}|(\{[^}]*\}?|\([^)]*\)?|[@*#?!$-]))|`[^`]*`?", re.ASCII
 )
 
 
