@@ -12,6 +12,7 @@ import pytest
 from servespec.compiler.graphs.shape import Runner
 from servespec.compiler.memory.document import ledger_json
 from servespec.compiler.memory.fitting_changes import fitting_changes
+from servespec.compiler.memory.kv_cache import KvCache
 from servespec.compiler.memory.ledger import Fit, Ledger, deciding, ledger_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
 from servespec.compiler.plan import Plan
@@ -281,6 +282,15 @@ def test_stages_share_the_weights() -> None:
     assert [stage.layers for stage in stages] == [range(8), range(8, 16), range(16, 24), range(24, 32)]
     assert held[1] == held[2] < held[0] < held[3]
     assert 0 <= sum(held) - whole < 0.01 * whole
+
+
+def test_a_stage_may_hold_no_layer() -> None:
+    """32 layers on 34 stages: the first has none, and the last the drafter's alone."""
+    first, *_, last = staged(34).stages
+
+    assert (first.layers, last.layers) == (range(0), range(32, 32))
+    assert first.kv == "a pipeline stage holds no layer"
+    assert isinstance(last.kv, KvCache)
 
 
 def test_only_the_last_stage_samples_and_drafts() -> None:

@@ -162,11 +162,12 @@ def engine_estimate(
         return _estimate_line(Bytes(0), Bytes(0), "the engine is not asked: the KV cache is set")
     left = _eager_rest(resolution, target, split_bound_tokens(lowering, widest_tokens(shapes), shapes))
     each = _full_object(resolution, target.forward)
-    unprofiled = max(graphs - PROFILED_FULL_GRAPHS.value, 0) * each
+    beyond = max(graphs - PROFILED_FULL_GRAPHS.value, 0)
+    unprofiled = beyond * each
     second = each - left
     result = held - unprofiled - second + max(graphs - 1, 0) * max(second, LEAST_GRAPH.value)
     because = (
-        f"{size_words(held - unprofiled)} measured over all graphs but {unprofiled // each} FULL ones of the target, "
+        f"{size_words(held - unprofiled)} measured over all graphs but {beyond} FULL ones of the target, "
         f"{size_words(left)} given back while the second was captured, "
         f"{max(graphs - 1, 0)} x {size_words(max(second, LEAST_GRAPH.value))}"
     )
