@@ -34,7 +34,8 @@ class Filled(list[float]):
 class Manager:
     """The engine's manager of adaptive verification, as far as it is looked into."""
 
-    def __init__(self) -> None:
+    def __init__(self, costs: Any = ([0.1], [0.2])) -> None:
+        self.cost_tables = costs
         self.waited: list[int] = []
         self._copy_events = [SimpleNamespace(synchronize=lambda at=at: self.waited.append(at)) for at in (0, 1)]
         self._confidence_probs = Filled([0.1, 0.2])
@@ -123,6 +124,64 @@ def test_only_adaptive_steps_teach_the_estimate() -> None:
         runner.execute_model(step(requests))
 
     assert runner.graded == ["graded"] * 2
+
+
+class Start:
+    """A runner whose start is run as the engine's: kernels warm up, then all kernels once, then the capture.
+
+    Source: vllm/v1/worker/gpu_worker.py: Worker._compile_or_warm_up_model.
+    """
+
+    def __init__(self, from_requests: int) -> None:
+        self.manager = Manager(costs=None)
+        self.runner = runner_of(self.manager)
+        self.switch = follow_load(self.runner, from_requests, frozenset())
+
+    def steps(self, *requests: int) -> None:
+        for count in requests:
+            self.runner.execute_model(step(count))
+
+    def all_kernels(self, *requests: int) -> None:
+        """As warmup_kernels: without the manager, which it puts back as it found it."""
+        found, self.runner.adaptive_verification = self.runner.adaptive_verification, None
+        self.runner.rejection_sampler.enable_adaptive_verification = False
+        self.steps(*requests)
+        self.runner.adaptive_verification = found
+        self.runner.rejection_sampler.enable_adaptive_verification = True
+
+    def capture(self) -> None:
+        """As capture_model: costs are measured where there is a manager."""
+        if self.runner.adaptive_verification is not None:
+            self.runner.adaptive_verification.cost_tables = ([0.1], [0.2])
+
+
+@pytest.mark.parametrize("kernels", [(), (1, 2, 0), (1, 6, 0), (6, 1)])
+@pytest.mark.parametrize("every_kernel", [(), (6, 6), (3, 6, 1)])
+def test_a_start_finds_its_manager_where_it_left_it(kernels: tuple[int, ...], every_kernel: tuple[int, ...]) -> None:
+    start = Start(4)
+
+    start.steps(*kernels)
+    assert start.runner.adaptive_verification is start.manager
+    start.all_kernels(*every_kernel)
+    start.capture()
+    start.steps(6)
+
+    assert start.runner.adaptive_verification is start.manager
+    assert start.manager.cost_tables is not None
+    assert start.runner.rejection_sampler.enable_adaptive_verification
+    assert start.switch.counts() == {"fixed_steps": 0, "adaptive_steps": 1}
+
+
+def test_no_step_of_a_start_teaches_the_estimate() -> None:
+    start = Start(4)
+
+    start.steps(1, 6)
+    start.all_kernels(6, 6, 1)
+    start.capture()
+    assert start.runner.graded == []
+
+    start.steps(6)
+    assert start.runner.graded == ["graded"]
 
 
 @pytest.mark.parametrize("how", [{"dummy_run": True}, {"args": (None, True)}])

@@ -60,6 +60,7 @@ _REMEDIES = {
 
 
 _LOAD_AWARE = {
+    "vllm/v1/worker/gpu_worker.py": "Worker._compile_or_warm_up_model",
     f"{_GPU}/warmup.py": "warmup_kernels",
     f"{_GPU}/model_runner.py": """GPUModelRunner.execute_model GPUModelRunner.sample_tokens GPUModelRunner._dummy_run
         GPUModelRunner.add_requests GPUModelRunner.gather_batch_req_state GPUModelRunner.prepare_inputs""",

@@ -3,7 +3,12 @@
 The engine itself runs its warm-up without its manager of adaptive verification, by taking it off the runner; here the
 same is done for steps of few requests.  The number of requests is that of the scheduler's step, the same on every
 tensor-parallel rank, so that no rank asks another.
-Source: vllm/v1/worker/gpu/warmup.py: warmup_kernels; vllm/v1/worker/gpu/spec_decode/adaptive_verification.py.
+
+A start runs real steps before the manager knows what a step costs: those of kernels that warm up, of any number of
+requests.  They are the engine's, which finds its manager as it left it; the costs are there from the capture on.
+Source: vllm/v1/worker/gpu_worker.py: Worker._compile_or_warm_up_model; vllm/v1/worker/gpu/warmup.py: warmup_kernels;
+vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.capture_model;
+vllm/v1/worker/gpu/spec_decode/adaptive_verification.py.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -33,8 +38,8 @@ class LoadSwitch:
         return self._held is not None
 
     def before_step(self, requests: int) -> None:
-        """Called with the number of requests of each scheduled step; a step without any changes nothing."""
-        if requests == 0:
+        """Called with the number of requests of each scheduled step; without any, or in a start, nothing changes."""
+        if requests == 0 or not self._can_choose():
             return
         if requests < self._from_requests:
             self._hold()
@@ -42,6 +47,10 @@ class LoadSwitch:
             self._give_back()
         self.fixed_steps += self.is_fixed
         self.adaptive_steps += self._runner.adaptive_verification is not None
+
+    def _can_choose(self) -> bool:
+        """Whether there is a manager, here or on the runner, that knows what steps cost."""
+        return knows_costs(self._held if self.is_fixed else self._runner.adaptive_verification)
 
     def _hold(self) -> None:
         manager = self._runner.adaptive_verification
@@ -56,6 +65,11 @@ class LoadSwitch:
         forget_confidences(self._held)
         self._runner.adaptive_verification, self._held = self._held, None
         self._runner.rejection_sampler.enable_adaptive_verification = True
+
+
+def knows_costs(manager: Any) -> bool:
+    """Whether there is a manager and its costs were measured; before that it can choose no drafts."""
+    return manager is not None and manager.cost_tables is not None
 
 
 def forget_confidences(manager: Any) -> None:
@@ -85,7 +99,7 @@ def follow_load(runner: Any, from_requests: int, varlen_tokens: Collection[int])
     switch = LoadSwitch(runner, from_requests)
     runner.servespec_load_switch = switch
     runner.execute_model = _switched(runner.execute_model, switch)
-    _teach_adaptive_steps_alone(runner.speculator, switch)
+    _teach_adaptive_steps_alone(runner)
     engines_own = AdaptiveVerificationManager.batches_to_profile
 
     def batches_to_profile(manager: Any, capture_sizes: list[int]) -> Iterator[dict[str, int]]:
@@ -106,14 +120,15 @@ def _switched(engines_own: Callable[..., Any], switch: LoadSwitch) -> Callable[.
     return execute_model
 
 
-def _teach_adaptive_steps_alone(speculator: Any, switch: LoadSwitch) -> None:
-    """What is accepted of a step with all its drafts tells the estimate nothing of those that it chooses."""
+def _teach_adaptive_steps_alone(runner: Any) -> None:
+    """What is accepted of a step with all its drafts, or of a warm-up, tells the estimate nothing of chosen drafts."""
+    speculator = runner.speculator
     engines_own = getattr(speculator, "observe_verification", None)
     if engines_own is None:
         return
 
     def observe_verification(*given: Any, **named: Any) -> None:
-        if not switch.is_fixed:
+        if knows_costs(runner.adaptive_verification):
             engines_own(*given, **named)
 
     speculator.observe_verification = observe_verification
