@@ -175,5 +175,13 @@ S231 = Rule(
     "At one request all drafts are verified at the price of one, and choosing among them only costs time.",
     "load-aware compact verification capacity, Rejected approaches: always-on compact verification regresses C1",
 )  # fmt: skip
+S232 = Rule(
+    "S232", "drafts-without-confidences", Severity.ERROR, "adaptive verification has nothing to choose drafts by",
+    "It keeps the drafts that are likely to be accepted, by what the drafter says of each. An n-gram look-up says "
+    "nothing, and hidden states that are handed out are no drafts: the engine makes no choice there, while its sampler "
+    "still refuses steps that are too large for a choice.",
+    "vllm/v1/worker/gpu/spec_decode/ngram/speculator.py: NgramGPUSpeculator; "
+    "vllm/v1/worker/gpu/spec_decode/rejection_sampler.py: RejectionSampler",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -24,6 +24,7 @@ def speculative_findings(spec: ServingSpec, source: SpecSource) -> Iterator[Diag
     yield from _engine_tiers(section, source)
     yield from _curve_tiers(section, source)
     yield from _load_aware(spec, section, source)
+    yield from _without_confidences(section, source)
     yield from _draft_parallel(spec, section, source)
 
 
@@ -179,6 +180,25 @@ def _load_aware(spec: ServingSpec, section: SpeculativeSection, source: SpecSour
     if asked.from_requests == 1:
         message = "adaptive verification at every load is slower than all drafts at one request"
         yield rules.S231.at(place, message, "write 2 or more, or `enable_adaptive_verification: true` if that is meant")
+
+
+_WITHOUT_CONFIDENCES: Final = frozenset({"ngram", "ngram_gpu", "extract_hidden_states"})
+"""Methods that say of no draft how likely it is; a draft model named `ngram` is the first of them.
+
+Source: vllm/v1/worker/gpu/spec_decode/speculator.py: DraftModelSpeculator._maybe_predict_acceptance, which neither
+NgramGPUSpeculator nor ExtractHiddenStatesSpeculator calls.
+"""
+
+
+def _without_confidences(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
+    key = "method" if section.method is not None else "model"
+    method = section.method or section.model
+    if not section.verifies_adaptively or method not in _WITHOUT_CONFIDENCES:
+        return
+    switch = "enable_adaptive_verification" if section.load_aware is None else "load_aware"
+    related = [Related("the method", source.place_of(("speculative", key)))]
+    message = f"`{method}` says of no draft how likely it is, and adaptive verification chooses by that"
+    yield rules.S232.at(source.place_of_key(("speculative", switch)), message, f"delete `{switch}`", related)
 
 
 def _draft_parallel(spec: ServingSpec, section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:

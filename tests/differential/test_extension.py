@@ -310,3 +310,14 @@ def test_a_manager_that_is_not_as_planned_captures_nothing(changed: dict[str, An
 
     with pytest.raises(PlanMismatchError, match=said):
         Installed(plan).manager(target, **changed)
+
+
+@needs_engine
+def test_graphs_of_adaptive_verification_are_for_an_engine_that_verifies_adaptively(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = golden_plan("adaptive-verification-gb200", monkeypatch)
+    target = managers_of(plan.resolution.frame)[0]
+
+    with pytest.raises(PlanMismatchError, match="verifies no chosen drafts"):
+        Installed(plan).manager(target, varlen_decode=False)

@@ -127,3 +127,13 @@ def test_what_is_no_load_is_refused_with_its_line(load_aware: Json, code: str, h
     assert [one.code for one in findings] == [code]
     assert findings[0].place.range is not None
     assert help_text in findings[0].help
+
+
+@pytest.mark.parametrize("switch", [{"load_aware": {"from_requests": 64}}, {"enable_adaptive_verification": True}])
+@pytest.mark.parametrize("drafting", [{"method": "ngram_gpu"}, {"model": "ngram"}, {"method": "extract_hidden_states"}])
+def test_drafts_of_unknown_likelihood_are_not_chosen_among(drafting: Json, switch: Json) -> None:
+    given = spec_of("qwen3-8b", "h200", speculative={**drafting, "num_speculative_tokens": 1, **switch})
+
+    (finding,) = refused(given)
+
+    assert (finding.code, finding.help) == ("S232", f"delete `{next(iter(switch))}`")

@@ -61,6 +61,8 @@ def _check(manager: Any, entry: Entry) -> None:
         raise PlanMismatchError(f"{said} runs in {mode}, planned was {entry['mode']}")
     if sorted(cases) != sorted(entry["lora_cases"]):
         raise PlanMismatchError(f"{said} has LoRA cases {cases}, planned were {entry['lora_cases']}")
+    if any(max_query_len for *_, max_query_len in entry["full"]) and not manager.varlen_decode:
+        raise PlanMismatchError(f"{said} verifies no chosen drafts, planned were graphs of adaptive verification")
 
 
 def _fill(manager: Any, entry: Entry, types: EngineTypes) -> None:
