@@ -168,9 +168,8 @@ def worker(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> SimpleNamespace:
         "vllm.compilation.cuda_graph": {"CUDAGraphWrapper": SimpleNamespace(_all_instances=[wrapper])},
     }
     install_vllm(monkeypatch, engine_root("0.33.0"))
-    monkeypatch.setattr(
-        sys.modules["vllm"], "envs", SimpleNamespace(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=True), raising=False
-    )
+    envs = SimpleNamespace(VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=True, VLLM_ELASTIC_EP_SCALE_UP_LAUNCH=False)
+    monkeypatch.setattr(sys.modules["vllm"], "envs", envs, raising=False)
     monkeypatch.setattr(Device, "reserved_bytes", 4000)
     monkeypatch.setattr(Device, "free_bytes", 100_000)
     for name, members in modules.items():
@@ -389,6 +388,24 @@ def test_ranks_with_different_plans_capture_nothing(worker: SimpleNamespace, mon
 
     with pytest.raises(PlanMismatchError, match="2 different plans"):
         PlannedGraphs.init_worker_extension(worker)
+
+
+@needs_engine
+def test_a_worker_that_joins_a_server_asks_no_rank(worker: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ranks that serve would never answer."""
+
+    def gather(*_: object, **__: object) -> None:
+        raise AssertionError("a collective that the other ranks do not take part in")
+
+    group = SimpleNamespace(world_size=4, cpu_group=object())
+    monkeypatch.setattr(sys.modules["vllm.distributed.parallel_state"], "get_world_group", lambda: group)
+    monkeypatch.setattr(sys.modules["torch"], "distributed", SimpleNamespace(all_gather_object=gather), raising=False)
+    monkeypatch.setattr(sys.modules["vllm"].envs, "VLLM_ELASTIC_EP_SCALE_UP_LAUNCH", True)
+    installed = worker.model_runner.capture_model
+
+    PlannedGraphs.init_worker_extension(worker)
+
+    assert worker.model_runner.capture_model != installed
 
 
 @needs_engine

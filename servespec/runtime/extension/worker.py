@@ -89,8 +89,17 @@ def check_engine(facts_version: str, uses: frozenset[Use] = frozenset()) -> None
 
 
 def _check_other_ranks(sha256: str) -> None:
+    """Not where a worker joins a server that is up: its group has the ranks that serve, and they ask nobody any more.
+
+    Such a worker is handed the server's own launch line, and has compared the digest in it.
+    Source: vllm/distributed/parallel_state.py: _init_elastic_ep_world, _elastic_join_warmup_ctx.
+    """
     import torch
+    from vllm import envs
     from vllm.distributed.parallel_state import get_world_group
+
+    if envs.VLLM_ELASTIC_EP_SCALE_UP_LAUNCH:
+        return
 
     group = get_world_group()
     if group.world_size == 1:
