@@ -118,7 +118,8 @@ P101 = Rule(
 )  # fmt: skip
 P102 = Rule(
     "P102", "draft-eager", Severity.WARNING, "some draft steps replay no graph",
-    "The drafter's graphs end before the largest batch; wider batches draft eagerly.", _SPLIT,
+    "The drafter's graphs end before the largest batch; wider batches draft eagerly. A drafter that follows a step of "
+    "adaptive verification takes it as a mixed step, which PIECEWISE graphs alone serve.", _SPLIT,
 )  # fmt: skip
 P103 = Rule(
     "P103", "cap-truncated", Severity.WARNING, "the engine truncates the legacy maximum",

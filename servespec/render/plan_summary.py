@@ -13,7 +13,14 @@ Json = Mapping[str, Any]
 
 _ADAPTIVE = "adaptive_verification"
 _TARGET_DECODE = ("uniform_decode", _ADAPTIVE)
-_DRAFTER = {"step0_uniform": "draft step 0", "later_steps": "draft later", "block": "draft block"}
+_DRAFTER = {
+    "step0_uniform": "draft step 0",
+    "step0_piecewise": "draft step 0",
+    "later_steps": "draft later",
+    "block": "draft block",
+    "block_piecewise": "draft block",
+}
+"""After a step of chosen drafts a drafter's step is a mixed one."""
 _MODE_WORDS = {
     "FULL": "on FULL graphs",
     "PIECEWISE": "on PIECEWISE graphs",

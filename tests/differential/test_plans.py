@@ -126,12 +126,16 @@ def random_legacy_fields(dice: random.Random) -> Json:
     return {"cudagraph_capture_sizes": sorted(dice.sample(range(1, 700), dice.randint(1, 12)))}
 
 
+CHOOSING = {"deepseek-v4-flash": 0.8, "three-mtp-modules": 1, "qwen3-8b": 0.3}
+"""How often specs of a model ask for adaptive verification."""
+
+
 def random_speculative(dice: random.Random, drafts: Drafts, seqs: int) -> Json:
     k = dice.choice(drafts.ks)
     section: Json = {"method": drafts.method, "num_speculative_tokens": k}
     if drafts.draft is not None:
         section["model"] = model_folder(drafts.draft)
-    if drafts.model == "deepseek-v4-flash" and dice.random() < 0.8:
+    if dice.random() < CHOOSING.get(drafts.model, 0):
         section["enable_adaptive_verification"] = True
     elif dice.random() < 0.5:
         section["dynamic"] = random_tiers(dice, k, seqs)
@@ -336,7 +340,7 @@ def engine_graphs(told: Told) -> Graphs:
     for attribute, manager in engine_drafters(told).items():
         mixed, uniform = _ROUTINES[attribute]
         rows |= set(rows_of("drafter", (mixed, uniform), manager.mode, manager.captured))
-        decode.update(engine_drafter_decode(told, attribute, uniform, manager))
+        decode.update(engine_drafter_decode(told, attribute, (mixed, uniform), manager, target))
     steps = range(1, told.limits.max_num_batched_tokens + 1)
     return Graphs(frozenset(rows), decode, tuple(replay(target.dispatch(1, t, None)) for t in steps))
 
@@ -442,23 +446,49 @@ def replay(graph: Graph) -> Replay:
     return graph.mode, graph.num_tokens, graph.num_requests if uniform else None
 
 
-def engine_drafter_decode(told: Told, attribute: str, routine: str, manager: oracle.DrafterManager) -> Decode:
+def engine_drafter_decode(
+    told: Told, attribute: str, routines: tuple[str, str], manager: oracle.DrafterManager, target: oracle.Manager
+) -> Decode:
     """Every batch for which the drafter runs; step 0 also runs where nothing is drafted, to fill its KV cache."""
     least = {"prefill_cudagraph_manager": 0, "decode_cudagraph_manager": 2}.get(attribute, 1)
     found: Decode = {}
     for n, k in enumerate(k_of_each(told.limits), 1):
         if k < least:
             continue
-        step = drafter_step(attribute, manager.decode_query_len, n, k)
+        step = drafter_step(told, attribute, manager.decode_query_len, target, n, k)
+        routine = routines[step.uniform is not None]
         found[routine, n] = within(told, step, lambda s: drafter_replay(attribute, manager, s))
     return found
 
 
-def drafter_step(attribute: str, decode_query_len: int, n: int, k: int) -> Step:
+FOLLOWING = ("prefill_cudagraph_manager", "cudagraph_manager")
+"""The managers of drafters that take the target's batch as it is."""
+
+
+def drafter_step(told: Told, attribute: str, decode_query_len: int, target: oracle.Manager, n: int, k: int) -> Step:
     """A manager beside the target's takes its batch as it is, the others have a query length of their own."""
-    follows = attribute in ("prefill_cudagraph_manager", "cudagraph_manager")
-    q = 1 + k if follows else decode_query_len
-    return Step(n, n * q, q, q, k)
+    if attribute not in FOLLOWING:
+        return Step(n, n * decode_query_len, decode_query_len, decode_query_len, k)
+    if not (told.limits.adaptive_verification and k):
+        return Step(n, n * (1 + k), 1 + k, 1 + k, k)
+    return step_after_choice(told, target, n, k)
+
+
+def step_after_choice(told: Told, target: oracle.Manager, n: int, k: int) -> Step:
+    """All drafts but one were verified, as far as the limit allows; a padded step as its drafter sees it.
+
+    Source: vllm/v1/worker/gpu/spec_decode/target_dependent_ar/speculator.py: propose, whose longest query is that of
+    the step before drafts were chosen.
+    """
+    verified = target_step(told, n, k)
+    if verified.tokens > told.limits.max_num_batched_tokens:
+        return verified
+    tokens = min(verified.tokens, n * (1 + k) - 1)
+    padded = target.dispatch(n, tokens, None, 0, 1 + k)
+    uniform = oracle.uniform_decode_token_count(
+        told.root, num_requests=n, num_tokens=tokens, max_query_len=1 + k, decode_graph_eligible=True
+    )
+    return Step(n, padded.num_tokens, uniform, 1 + k, k)
 
 
 def drafter_replay(attribute: str, manager: oracle.DrafterManager, step: Step) -> Graph:
@@ -545,6 +575,7 @@ def test_the_command_line_gives_the_plan(root: Path, lowering: str) -> None:
 MUST_BE_MET = {
     *("FULL_AND_PIECEWISE", "FULL_DECODE_ONLY", "PIECEWISE", "FULL", "NONE"),
     *("piecewise", "uniform_decode", "adaptive_verification", "step0_uniform", "later_steps", "block"),
+    *("step 0 after a choice", "modules after a choice"),
     *("adapters", "microbatches", "tiers", "EAGER"),
 }
 
@@ -555,6 +586,8 @@ def features(asked: Told, engine: Graphs) -> set[str]:
         "adapters": len(asked.lora_cases) > 1,
         "microbatches": any(row.ubatches != (1,) for row in engine.rows),
         "tiers": asked.limits.schedule is not None,
+        "step 0 after a choice": any(routine == "step0_piecewise" for routine, _ in engine.decode),
+        "modules after a choice": any(routine == "block_piecewise" for routine, _ in engine.decode),
     }
     ran = {replayed[0] for replayed in engine.decode.values()}
     return {"plans", asked.mode, *ran, *{row.routine for row in engine.rows}, *{n for n, met in named.items() if met}}

@@ -1,6 +1,7 @@
 """Coverage looks at one batch between two edges; here every batch is looked at, and both must say the same."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -56,6 +57,7 @@ def frames(draw: st.DrawFn) -> GraphFrame:
         drafter=draw(drafters(k, mode)),
         adaptive_verification=verifies_adaptively,
         verify_limit_tokens=draw(limit) if verifies_adaptively else None,
+        adaptive_from_requests=Requests(draw(st.integers(1, max_num_seqs + 1)) if verifies_adaptively else 1),
         tiers=draw(st.just(()) | tiers(max_num_seqs, k)) if k else (),
     )
 
@@ -128,18 +130,34 @@ def every_decode(subject: Subject) -> Decode:
         for n in range(1, subject.frame.max_num_seqs + 1):
             batch = batch_of(subject, manager, Requests(n))
             if batch is not None:
-                found[manager.decode, n] = answer(subject.frame, batch, dispatcher)
+                found[routine_of(subject, manager, batch), n] = answer(subject.frame, batch, dispatcher)
     return found
 
 
+def routine_of(subject: Subject, manager: Manager, batch: Batch) -> Routine:
+    """A manager that meets batches of two kinds has a routine for each."""
+    is_uniform = batch.query_len is not None
+    if manager.runner is Runner.DRAFTER:
+        return manager.decode if is_uniform else manager.mixed or manager.decode
+    return (manager.fixed or manager.decode) if is_uniform else manager.decode
+
+
 def own(manager: Manager, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
-    return tuple(s for s in shapes if s.runner is manager.runner and s.routine in (manager.decode, manager.mixed))
+    routines = (manager.decode, manager.mixed, manager.fixed)
+    return tuple(s for s in shapes if s.runner is manager.runner and s.routine in routines)
 
 
 def batch_of(subject: Subject, manager: Manager, n: Requests) -> Batch | None:
     """The widest decode batch of ``n`` requests that the manager meets, by its routine; None where it does not run."""
     k = subject.frame.k_of(n)
+    chooses = subject.frame.adaptive_verification and n >= subject.frame.adaptive_from_requests
     match manager.decode:
+        case Routine.ADAPTIVE_VERIFICATION if not chooses:
+            return uniform_batch(n, TokensPerRequest(1 + k))
+        case Routine.STEP0_UNIFORM if chooses and k:
+            return after_choice(subject, n, k)
+        case Routine.BLOCK if chooses and k and subject.frame.drafter.kind is DrafterKind.MULTI_MODULE_MTP:
+            return after_choice(subject, n, k)
         case Routine.ADAPTIVE_VERIFICATION:
             return verification(n, k, subject.frame.verify_limit_tokens)
         case Routine.UNIFORM_DECODE | Routine.STEP0_UNIFORM:
@@ -155,6 +173,17 @@ def batch_of(subject: Subject, manager: Manager, n: Requests) -> Batch | None:
 def verification(n: Requests, k: int, limit: Tokens | None) -> Batch:
     tokens = n * (1 + k) if limit is None else max(n, min(n * (1 + k), limit))
     return Batch(requests=n, tokens=Tokens(tokens), max_query_len=TokensPerRequest(1 + k))
+
+
+def after_choice(subject: Subject, n: Requests, k: int) -> Batch:
+    """The widest step with a draft left out, as wide as the target pads it."""
+    frame, target = subject.frame, managers_of(subject.frame)[0]
+    widest = verification(n, k, frame.verify_limit_tokens)
+    if widest.tokens > frame.max_num_batched_tokens:
+        return widest
+    chosen = replace(widest, tokens=Tokens(min(widest.tokens, n * (1 + k) - 1)))
+    shape = subject.dispatcher_of(own(target, subject.shapes)).dispatch(chosen)
+    return chosen if shape is None else replace(chosen, tokens=shape.tokens)
 
 
 def answer(frame: GraphFrame, batch: Batch, dispatcher: Dispatcher) -> tuple[Ran, int, int | None, int | None]:
@@ -268,8 +297,10 @@ def test_every_routine_is_met(dispatcher_of: DispatcherOf) -> None:
         Routine.UNIFORM_DECODE,
         Routine.ADAPTIVE_VERIFICATION,
         Routine.STEP0_UNIFORM,
+        Routine.STEP0_PIECEWISE,
         Routine.LATER_STEPS,
         Routine.BLOCK,
+        Routine.BLOCK_PIECEWISE,
     }
 
 

@@ -137,3 +137,43 @@ def test_drafts_of_unknown_likelihood_are_not_chosen_among(drafting: Json, switc
     (finding,) = refused(given)
 
     assert (finding.code, finding.help) == ("S232", f"delete `{next(iter(switch))}`")
+
+
+def step_0(plan: Json) -> set[tuple[str, int, str]]:
+    return {
+        (row["routine"], row["from_requests"], row["mode"])
+        for row in plan["coverage"]["decode"]
+        if row["runner"] == "drafter" and row["query_len"] == 8
+    }
+
+
+def test_step_0_of_the_drafter_is_a_mixed_step_after_chosen_drafts() -> None:
+    plan = compiled(spec({"from_requests": 64})).to_json()
+
+    (warning,) = [one for one in plan["diagnostics"] if one["code"] == "P102"]
+    assert warning["message"].startswith("after chosen drafts, draft steps of 65 to 256 requests run eagerly")
+    assert {("step0_piecewise", 64, "PIECEWISE"), ("step0_piecewise", 65, "EAGER")} <= step_0(plan)
+    assert max(first for routine, first, _ in step_0(plan) if routine == "step0_uniform") < 64
+
+
+def test_the_prefill_cap_of_the_warning_covers_it() -> None:
+    (warning,) = [one for one in compiled(spec({"from_requests": 64})).diagnostics if one.rule.code == "P102"]
+    assert warning.help is not None
+    field, _, tokens = warning.help.removeprefix("write `").removesuffix("`").partition(": ")
+
+    plan = compiled(spec({"from_requests": 64}, compilation={**WIDE, field: int(tokens)})).to_json()
+
+    assert [one["code"] for one in plan["diagnostics"] if one["code"] == "P102"] == []
+    assert "EAGER" not in {mode for _, _, mode in step_0(plan)}
+
+
+def test_modules_without_piecewise_graphs_are_eager_after_chosen_drafts() -> None:
+    drafting = {"method": "mtp", "num_speculative_tokens": 3, "enable_adaptive_verification": True}
+    given = spec_of("three-mtp-modules", "h200", speculative=drafting, scheduler={"max_num_seqs": 16})
+
+    plan, mended = (compiled({**given, "compilation": {"breakable_cudagraph": on}}).to_json() for on in (False, True))
+
+    (warning,) = [one for one in plan["diagnostics"] if one["code"] == "P102"]
+    assert warning["help"] == "`compilation.breakable_cudagraph: true` has them"
+    rows = [row for row in mended["coverage"]["decode"] if row["runner"] == "drafter"]
+    assert {(row["routine"], row["mode"]) for row in rows} == {("block_piecewise", "PIECEWISE")}

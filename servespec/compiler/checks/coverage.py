@@ -7,10 +7,11 @@ from servespec.compiler.checks.subject import RAISE_BOUND, Check, Findable, boun
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.graph_sizes import PREFILL_CAP
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
+from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine, Runner
 from servespec.compiler.graphs.split import decode_budget
 from servespec.compiler.lower import Lowering
-from servespec.diagnostics import Diagnostic
+from servespec.diagnostics import Diagnostic, Place
 from servespec.schema.capture_fields import PREFILL_CAP as PREFILL_CAP_FIELD
 from servespec.schema.capture_fields import PREFILL_SIZES as PREFILL_SIZES_FIELD
 
@@ -69,6 +70,43 @@ def _draft_eager(subject: Findable) -> Iterator[Diagnostic]:
                 continue
             message = _range_message(eager, f"`{routine}` draft steps")
             yield rules.P102.at(sizing_place(subject), message, _cover_drafts(subject, routine, eager))
+
+
+def _draft_eager_after_choice(subject: Findable) -> Iterator[Diagnostic]:
+    """Draft step 0 and the modules of MTP follow a step of chosen drafts, which only PIECEWISE graphs serve."""
+    coverage = subject.coverage
+    eager = [*coverage.eager(Routine.STEP0_PIECEWISE), *coverage.eager(Routine.BLOCK_PIECEWISE)]
+    if not subject.frame.adaptive_verification or not eager:
+        return
+    first, last = eager[0].from_requests, eager[-1].to_requests
+    message = f"after chosen drafts, draft steps of {first} to {last} requests run eagerly: they are mixed steps"
+    yield rules.P102.at(_prefill_place(subject), message, _cover_choice(subject, last * eager[-1].query_len))
+
+
+def _cover_choice(subject: Findable, tokens: int) -> str:
+    frame = subject.frame
+    own_mode = frame.drafter.mode if frame.drafter.kind is DrafterKind.MULTI_MODULE_MTP else frame.mode
+    if not own_mode.has_piecewise():
+        breakable = "`compilation.breakable_cudagraph: true` has them"
+        return breakable if frame.mode.has_piecewise() else "a `cudagraph_mode` with PIECEWISE graphs serves them"
+    needed = _graph_tokens(subject, min(tokens, frame.most_verified_tokens or tokens))
+    if _bound_ends_prefill(subject, needed):
+        return RAISE_BOUND
+    if _prefill_field(subject) == PREFILL_SIZES_FIELD:
+        return f"add `{needed}` to `{PREFILL_SIZES_FIELD}`"
+    instead = " instead of the legacy fields" if subject.fields.legacy else ""
+    return f"write `{PREFILL_CAP_FIELD}: {needed}`{instead}"
+
+
+def _graph_tokens(subject: Findable, tokens: int) -> int:
+    """What the target pads a step to, which is what its drafter takes over."""
+    sizes = sorted(shape.tokens for shape in subject.shapes if shape.routine is Routine.ADAPTIVE_VERIFICATION)
+    return next((size for size in sizes if size >= tokens), tokens)
+
+
+def _prefill_place(subject: Findable) -> Place:
+    name = _prefill_field(subject)
+    return subject.place("scheduler", "max_num_batched_tokens") if name is None else subject.place("compilation", name)
 
 
 def _cover_drafts(subject: Findable, routine: Routine, eager: DecodeRange) -> str:
@@ -151,6 +189,7 @@ CHECKS: tuple[Check, ...] = (
     _decode_eager,
     _no_decode_graph,
     _draft_eager,
+    _draft_eager_after_choice,
     _step_budget,
     _prefill_eager,
 )

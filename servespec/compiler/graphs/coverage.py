@@ -4,7 +4,7 @@ Coverage follows dispatch, not maxima: a size that some graph exceeds can still 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -88,7 +88,7 @@ def coverage_of(frame: GraphFrame, shapes: Sequence[Shape], dispatcher_of: Dispa
     decode = list(_ranges(_target_steps(frame, target, target_shapes), dispatcher))
     for manager in drafters:
         own = own_shapes(manager, shapes)
-        decode += _ranges(_drafter_steps(frame, manager, own), dispatcher_of(own))
+        decode += _ranges(_drafter_steps(frame, manager, own, target_shapes, dispatcher), dispatcher_of(own))
     return Coverage(
         decode=tuple(decode),
         prefill=tuple(_prefill(frame, target_shapes, dispatcher)),
@@ -129,16 +129,48 @@ def _verification_batch(requests: Requests, query_len: TokensPerRequest, limit: 
     return Batch(requests=requests, tokens=Tokens(tokens), max_query_len=query_len)
 
 
-def _drafter_steps(frame: GraphFrame, manager: Manager, shapes: Sequence[Shape]) -> _Steps:
+def _drafter_steps(
+    frame: GraphFrame,
+    manager: Manager,
+    shapes: Sequence[Shape],
+    target_shapes: Sequence[Shape],
+    target: Dispatcher,
+) -> _Steps:
+    """A manager with a mixed routine takes the target's own batch, the others have a query length of their own."""
+
     def batch(requests: Requests) -> Batch | None:
         k = frame.k_of(requests)
         if k < _least_drafts(manager):
             return None
         if manager.mixed is None:
             return uniform_batch(requests, manager.query_len, draft_steps=k)
+        if k and frame.adaptive_verification and requests >= frame.adaptive_from_requests:
+            return _batch_after_choice(frame, requests, TokensPerRequest(1 + k), target)
         return uniform_batch(requests, TokensPerRequest(1 + k))
 
-    return _Steps(frame, manager, batch, _edges(frame, shapes, {*manager.reach, manager.query_len}))
+    follows = manager.mixed is not None and frame.adaptive_verification
+    met = (*shapes, *target_shapes) if follows else shapes
+    query_lens = {*manager.reach, manager.query_len}
+    edges = _edges(frame, met, query_lens | {TokensPerRequest(1)} if follows else query_lens)
+    return _Steps(frame, manager, batch, edges)
+
+
+def _batch_after_choice(
+    frame: GraphFrame, requests: Requests, query_len: TokensPerRequest, target: Dispatcher
+) -> Batch:
+    """The widest step after which a drafter follows requests of different lengths: all drafts but one were verified.
+
+    It is as wide as the target padded it; one that no step holds stays too wide.  The drafter is told of no longest
+    query, and of a common one only where every draft was verified.
+    Source: vllm/v1/worker/gpu/spec_decode/target_dependent_ar/speculator.py: propose;
+    vllm/v1/worker/gpu/spec_decode/multi_module_mtp/speculator.py: propose.
+    """
+    verified = _verification_batch(requests, query_len, frame.verify_limit_tokens)
+    if verified.tokens > frame.max_num_batched_tokens:
+        return verified
+    chosen = replace(verified, tokens=Tokens(min(verified.tokens, requests * query_len - 1)))
+    shape = target.dispatch(chosen)
+    return chosen if shape is None else replace(chosen, tokens=shape.tokens)
 
 
 def _least_drafts(manager: Manager) -> int:
@@ -156,7 +188,9 @@ def _edges(
 ) -> tuple[Requests, ...]:
     """Where a token count, a request bound, a tier or the step budget ends, in requests, up to max_num_seqs."""
     tokens = {*union_tokens(shapes), frame.max_num_batched_tokens}
-    edges = {count // query_len for count in tokens for query_len in query_lens}
+    # A step of all drafts but one ends a request later where a size is one short of a full one.
+    counts = tokens | {Tokens(count + 1) for count in tokens} if frame.adaptive_verification else tokens
+    edges = {count // query_len for count in counts for query_len in query_lens}
     edges.update(shape.requests for shape in shapes if shape.requests is not None)
     edges.update(tier.to_requests for tier in frame.tiers)
     edges.add(frame.adaptive_from_requests - 1)
@@ -187,14 +221,20 @@ _Run = tuple[Ran, Routine, TokensPerRequest, int, Shape | None]
 
 def _run(steps: _Steps, batch: Batch, k: int, dispatcher: Dispatcher) -> _Run:
     manager = steps.manager
-    is_fixed = manager.varlen and batch.query_len is not None
-    routine = manager.fixed if is_fixed and manager.fixed is not None else manager.decode
+    routine = _routine(manager, batch)
     query_len = batch.query_len or batch.max_query_len
     assert query_len is not None
     if batch.tokens > steps.frame.max_num_batched_tokens:
         return (Ran.UNSCHEDULED, routine, query_len, k, None)
     shape = dispatcher.dispatch(batch)
     return (_ran(shape), routine, query_len, k, shape)
+
+
+def _routine(manager: Manager, batch: Batch) -> Routine:
+    """Of a manager that meets batches of two kinds, the one that this batch is of."""
+    if manager.varlen:
+        return manager.fixed if batch.query_len is not None and manager.fixed is not None else manager.decode
+    return manager.mixed if batch.query_len is None and manager.mixed is not None else manager.decode
 
 
 def _decode_range(manager: Manager, start: Requests, end: Requests, run: _Run) -> DecodeRange:

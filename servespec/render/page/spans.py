@@ -11,8 +11,10 @@ _NAMES = {
     ("target", "uniform_decode"): "Decode steps of the target",
     ("target", "adaptive_verification"): "Decode steps of the target, verified adaptively",
     ("drafter", "step0_uniform"): "First step of the drafter",
+    ("drafter", "step0_piecewise"): "First step of the drafter after chosen drafts",
     ("drafter", "later_steps"): "Later steps of the drafter",
     ("drafter", "block"): "Block steps of the drafter",
+    ("drafter", "block_piecewise"): "Block steps of the drafter after chosen drafts",
     PREFILL: "Steps with a prefill",
 }
 
