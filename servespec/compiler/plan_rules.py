@@ -111,6 +111,12 @@ R121 = Rule(
     "which add up to the layers of the model.",
     "vllm/distributed/utils.py: get_pp_indices",
 )  # fmt: skip
+R122 = Rule(
+    "R122", "no-knee", Severity.ERROR, "the curve does not say from when on to verify adaptively",
+    "`load_aware: {from_requests: auto}` takes the size from which steps per second fall most steeply, of the upper "
+    "half of the timed sizes to `scheduler.max_num_seqs`. A fall counts beyond the noise of both sizes: where no step "
+    "takes longer, verifying fewer drafts makes none faster.",
+)  # fmt: skip
 P101 = Rule(
     "P101", "decode-eager", Severity.WARNING, "some decode batches replay no graph",
     "Batches above the reach of the decode graphs run eagerly, several times slower where the host is the bottleneck. "

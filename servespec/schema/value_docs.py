@@ -22,7 +22,8 @@ VALUE_DOCS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "sparse": "Powers of two and whole decodes as far as `reachable`: fewer graphs, and gaps between them.",
         },
         "speculative.load_aware.from_requests": {
-            "auto": "The knee of the curve: where steps per second fall most steeply, in the upper half of its sizes.",
+            "auto": "The knee of the curve: where steps per second fall most steeply, in the upper half of the sizes "
+            "to `scheduler.max_num_seqs`.",
         },
         "speculative.load_aware.verification": {
             "compact": "Requests of a step verify different numbers of drafts, and the step is as wide as their sum.",

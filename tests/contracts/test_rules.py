@@ -44,6 +44,7 @@ FIRED_ELSEWHERE = {
     "R021": "tests/runtime/test_acceptance_source.py",
     "R022": "tests/runtime/test_curve_grid.py",
     "R119": "tests/unit/test_curve_tiers.py",
+    "R122": "tests/unit/test_load_aware.py",
     "S228": "tests/unit/test_curve_tiers.py",
     "S229": "tests/unit/test_verification_grid.py",
     "P136": "tests/unit/test_measurement.py",

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from servespec.compiler.curves.step_curve import TimedPoint, step_curve
-from servespec.compiler.resolve.load_aware import knee_of
+from servespec.compiler.resolve.load_aware import knee_of, upper_load
 from servespec.diagnostics import Diagnostic, SpecError
+from servespec.units import Requests
 from tests.plans import Json, compiled, model_folder, row_of, spec_of
 from tests.step_curves import identity_for, roofline, step_document, written
 from tests.strategies import EXTENSION
@@ -36,10 +37,10 @@ def refused(given: Json) -> list[Diagnostic]:
     return [one for one in caught.value.diagnostics if one.severity == "error"]
 
 
-def knee(*points: tuple[int, float]) -> int:
-    curve = step_curve(TimedPoint(size=size, seconds=seconds) for size, seconds in points)
+def knee(*points: tuple[int, float], noise: float = 0.0, max_num_seqs: int = 512) -> int | None:
+    curve = step_curve(TimedPoint(size=size, seconds=seconds, noise=noise) for size, seconds in points)
     assert curve is not None
-    return knee_of(curve)
+    return knee_of(curve, upper_load(curve, Requests(max_num_seqs)))
 
 
 def test_the_knee_lies_in_the_upper_half_even_where_the_largest_drop_is_in_the_lower() -> None:
@@ -50,7 +51,22 @@ def test_the_knee_lies_in_the_upper_half_even_where_the_largest_drop_is_in_the_l
 
 def test_of_equally_steep_sizes_the_first_is_the_knee() -> None:
     assert knee((1, 1.0), (2, 1.0), (4, 1.0), (8, 2.0), (16, 4.0), (32, 8.0)) == 8
-    assert knee((8, 1.0)) == 8
+
+
+def test_a_size_that_no_batch_has_is_not_looked_at() -> None:
+    """Times 3 from 256 to 512, which a server of 128 requests never meets; there the fall is at 32."""
+    sizes = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
+    points = tuple(zip(sizes, (1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.5, 1.6, 1.7, 5.0), strict=True))
+    assert knee(*points) == 256
+    assert knee(*points, max_num_seqs=128) == 32
+
+
+def test_a_fall_within_noise_is_none() -> None:
+    flat = tuple((size, 1.0) for size in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512))
+    rising = (*flat[:-1], (512, 1.1))
+    assert knee(*flat) is None
+    assert knee(*rising, noise=0.02) == 256
+    assert knee(*rising, noise=0.07) is None
 
 
 def test_auto_is_the_knee_of_the_curve_with_the_specs_own_k(tmp_path: Path) -> None:
@@ -94,6 +110,25 @@ def test_both_sets_of_graphs_cover_every_batch_and_count_in_the_ledger() -> None
     objects = [one for one in plan["memory"]["lines"] if one["owner"] == "target: objects of FULL graphs"]
     assert objects[0]["because"].startswith(f"{graphs} graphs x")
     assert row_of(fixed, "uniform_decode")["max_requests"] == 256
+
+
+@pytest.mark.parametrize(
+    ("curve", "max_num_seqs", "message"),
+    [
+        (roofline(linear_from_tokens=10_000), 256, "no step of `curve.json` takes longer"),
+        (roofline(linear_from_tokens=600), 8, "has 2 sizes in the upper half of those to `max_num_seqs: 8`"),
+    ],
+)
+def test_a_curve_without_a_knee_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, curve: Any, max_num_seqs: int, message: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    scheduler = {"max_num_seqs": max_num_seqs}
+    written(tmp_path, step_document(identity_for(spec(scheduler=scheduler)), curve, (0, 7)))
+
+    (finding,) = refused(spec({"from_requests": "auto", "from_curve": "curve.json"}, scheduler=scheduler))
+
+    assert (finding.code, message in finding.message) == ("R122", True), finding.message
 
 
 @pytest.mark.parametrize(
