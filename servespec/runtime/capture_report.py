@@ -10,6 +10,7 @@ from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.hand_off import Remedy, manager_class
 from servespec.compiler.graphs.managers import GraphFrame, Manager, managers_of, own_shapes
 from servespec.compiler.graphs.shape import Row, Runner, Shape
+from servespec.compiler.parallel_ranks import replica_ranks, stage_ranks
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.capture import (
@@ -104,9 +105,9 @@ def _entries(report: Json) -> dict[str, set[Graph]]:
 
 
 def _ranks(plan: Plan) -> list[Rank]:
-    parallel = plan.resolution.request.spec.parallel
-    ranks = parallel.tensor_parallel_size * parallel.pipeline_parallel_size
-    return [(replica, rank) for replica in range(parallel.data_parallel_size) for rank in range(ranks)]
+    spec = plan.resolution.request.spec
+    replicas, ranks = spec.parallel.data_parallel_size, replica_ranks(spec)
+    return [(replica, rank) for replica in range(replicas) for rank in range(ranks)]
 
 
 def rank_names(plan: Plan, name: Callable[[int, int], str]) -> list[str]:
@@ -198,8 +199,8 @@ def _remedy_differences(planned: Sequence[Remedy], in_force: Json) -> Iterator[s
 
 def _is_of_last_stage(plan: Plan, rank: Rank) -> bool:
     """Ranks of a pipeline stage follow one another, stage by stage."""
-    parallel = plan.resolution.request.spec.parallel
-    return rank[1] >= parallel.tensor_parallel_size * (parallel.pipeline_parallel_size - 1)
+    spec = plan.resolution.request.spec
+    return rank[1] >= replica_ranks(spec) - stage_ranks(spec)
 
 
 def differences(frame: GraphFrame, shapes: Sequence[Shape], report: Json, *, drafts: bool = True) -> Iterator[str]:

@@ -8,6 +8,7 @@ from servespec.compiler.checks.subject import Check, Findable
 from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.graphs.split import CaptureFields
 from servespec.compiler.memory.split import PARTITION_VARIABLE, layer_partition, split_of
+from servespec.compiler.parallel_ranks import world_ranks
 from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.step import Refusal, Weight
 from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place
@@ -90,8 +91,7 @@ def _backend_ambiguous(subject: Findable) -> Iterator[Diagnostic]:
 
 def _hardware_count(subject: Findable) -> Iterator[Diagnostic]:
     spec = subject.resolution.request.spec
-    parallel = spec.parallel
-    needed = parallel.tensor_parallel_size * parallel.pipeline_parallel_size * parallel.data_parallel_size
+    needed = world_ranks(spec)
     if needed != spec.hardware.count and not is_cpu(subject.resolution.device):
         yield layout_misfit(needed, spec.hardware.count, subject.place("hardware", "count"))
 

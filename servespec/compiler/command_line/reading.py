@@ -19,12 +19,13 @@ from servespec.compiler.command_line.word import Word, typed_words
 from servespec.compiler.command_line.wrapper import Wrapper
 from servespec.compiler.facts.engine_fields import EngineTable, versions
 from servespec.compiler.facts.engine_fields import table as engine_table
+from servespec.compiler.parallel_ranks import PREFILL_CONTEXT
 from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place, in_file_order
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - what the engine binds where nobody says otherwise
-_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", PREFILL_CONTEXT)
 _MODEL_FLAG = re.compile(r"--model(=.+|$)", re.DOTALL)
 _CONFIG_FLAG = re.compile(r"--config(=.+|$)", re.DOTALL)
 _NAME_FLAG = re.compile(r"--served[-_]model[-_]name(=.+|$)", re.DOTALL)

@@ -12,6 +12,7 @@ from typing import Any
 from servespec.compiler.memory.kv_cache import KvCache
 from servespec.compiler.memory.ledger import Fit, Ledger, blocks_override, deciding
 from servespec.compiler.memory.line import Part
+from servespec.compiler.parallel_ranks import world_ranks
 from servespec.compiler.resolve.request import max_model_len
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.schema.capture_fields import LEGACY_FIELDS, NEW_FIELDS
@@ -146,9 +147,9 @@ def _tensor_parallel(resolution: Resolution, _: Ledger, ledger_of: LedgerOf) -> 
     spec, heads = resolution.request.spec, resolution.request.target.traits.num_attention_heads
     ranks = spec.parallel.tensor_parallel_size * 2
     while heads and heads % ranks == 0 and ranks <= _MOST_RANKS:
-        devices = ranks * spec.parallel.pipeline_parallel_size * spec.parallel.data_parallel_size
-        count = max(devices, spec.hardware.count)
-        wider = _with(_with(spec, "parallel", tensor_parallel_size=ranks), "hardware", count=count)
+        wider = _with(spec, "parallel", tensor_parallel_size=ranks)
+        devices = world_ranks(wider)
+        wider = _with(wider, "hardware", count=max(devices, spec.hardware.count))
         if _is_safe(ledger_of(wider)):
             more = f" with `hardware.count: {devices}`" if devices > spec.hardware.count else ""
             yield f"`parallel.tensor_parallel_size: {ranks}`{more}"

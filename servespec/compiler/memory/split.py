@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import ceil
 
+from servespec.compiler.parallel_ranks import stage_ranks
 from servespec.compiler.resolve.request import engine_field
 from servespec.schema.spec import ServingSpec
 
@@ -59,11 +60,7 @@ def split_of(spec: ServingSpec) -> Split:
     """
     parallel = spec.parallel
     tensor = parallel.tensor_parallel_size
-    ranks = (
-        tensor
-        * parallel.data_parallel_size
-        * int(engine_field(spec, "parallel", "prefill_context_parallel_size", 1) or 1)
-    )
+    ranks = stage_ranks(spec) * parallel.data_parallel_size
     experts = ranks if parallel.enable_expert_parallel else 1
     return Split(
         tensor=tensor,
