@@ -4,14 +4,11 @@ Each command stands in a module named for what people want of it.
 """
 
 import os
-import traceback
 from importlib import import_module
 from typing import Final
 
-import typer
-
 from servespec.cli.application import app
-from servespec.cli.exit_codes import EXIT_OUR_FAULT
+from servespec.cli.our_fault import OurFault
 
 _COMMANDS: Final = ("validating", "planning", "moving", "serving", "measuring", "curves", "explaining", "starting")
 """Modules that add their commands, in the order in which help lists them."""
@@ -27,10 +24,7 @@ def main() -> None:
 
         mend_broken_word(os.environ)
     try:
-        app()
+        with OurFault():
+            app()
     except (KeyboardInterrupt, BrokenPipeError):
         raise SystemExit(130) from None
-    except AssertionError:
-        traceback.print_exc()
-        typer.echo("this is a fault of servespec, not of your spec; please report it with the lines above", err=True)
-        raise SystemExit(EXIT_OUR_FAULT) from None

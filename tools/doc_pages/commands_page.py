@@ -34,7 +34,7 @@ EXIT_CODES: Mapping[int, tuple[str, str]] = {
         ),
     ),
     7: ("died", "The server died after it was ready, or did not answer."),
-    70: ("our fault", "A fault of servespec itself; report it."),
+    70: ("our fault", "A fault of servespec itself; report it, with the file that it names."),
     130: ("interrupted", "Ended by Ctrl-C."),
     143: ("terminated", "Ended by SIGTERM."),
 }
