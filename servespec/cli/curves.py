@@ -19,6 +19,7 @@ from servespec.cli.options import (
     Spec,
     options_of,
 )
+from servespec.cli.output_file import check_output, write_measured
 from servespec.cli.reporting import FindingsFormat, print_findings, reporting, telling, write_text
 
 
@@ -49,6 +50,7 @@ def profile(
     from servespec.runtime.profiling import plan_to_profile, wanted_profile
     from servespec.runtime.step_times import time_steps
 
+    check_output(output)
     options = options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     with reporting(spec):
         made, drafts = plan_to_profile(spec, num_speculative_tokens, options)
@@ -56,7 +58,7 @@ def profile(
         with telling(made) as on_event:
             found = time_steps(made, wanted, record, on_event)
     print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
-    write_text(json_text(found.document), output)
+    write_measured(json_text(found.document), output, has_measured=found.has_measured)
     write_text(profile_text(found.document), None)
     raise typer.Exit(found.outcome.exit_code)
 

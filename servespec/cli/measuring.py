@@ -19,6 +19,7 @@ from servespec.cli.options import (
     Spec,
     options_of,
 )
+from servespec.cli.output_file import check_output, write_measured
 from servespec.cli.reporting import FindingsFormat, compiled, print_findings, reporting, telling, write_text
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def verify(
     from servespec.render.verification_text import verification_text
     from servespec.runtime.verification import verify as verify_plan
 
+    check_output(output)
     options = options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     made = compiled(spec, options)
     with reporting(spec), telling(made) as on_event:
@@ -58,7 +60,8 @@ def _told(
     from servespec.compiler.json_text import json_text
 
     print_findings(list(found.outcome.diagnostics), {}, FindingsFormat.text, to_stdout=False)
-    write_text(json_text(found.document) if format is PlanFormat.json else text_of(found.document), output)
+    text = json_text(found.document) if format is PlanFormat.json else text_of(found.document)
+    write_measured(text, output, has_measured=found.has_measured)
     return found.outcome.exit_code
 
 
@@ -85,6 +88,7 @@ def steps(
     from servespec.render.step_times_text import step_times_text
     from servespec.runtime.step_times import time_steps, wanted_of
 
+    check_output(output)
     options = options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     made = compiled(spec, options)
     with reporting(spec):
@@ -127,6 +131,7 @@ def bench(
     from servespec.runtime.bench import command
     from servespec.runtime.bench.design import BenchDesign
 
+    check_output(output)
     options = options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config)
     with reporting(spec):
         wanted = command.Wanted(

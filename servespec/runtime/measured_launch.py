@@ -27,7 +27,8 @@ class Measurement:
     """What workers do once their graphs are captured, and what is made of the files that they leave.
 
     ``variables`` tell the workers to do it.  ``without_extension`` refuses a plan that is lowered otherwise, and
-    ``does`` says in it what the extension would do.
+    ``does`` says in it what the extension would do.  ``has_measured`` tells a document that holds anything from one of
+    a launch that came to nothing.
     """
 
     variables: Mapping[str, str]
@@ -36,14 +37,16 @@ class Measurement:
     does: str
     findings_of: Callable[[Plan, Path], Iterable[Diagnostic]]
     document_of: Callable[[Plan, Path, Iterable[Diagnostic]], Json]
+    has_measured: Callable[[Json], bool]
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLaunch:
-    """How the launch ended, and the document of what was measured."""
+    """How the launch ended, and the document of what was measured, if anything was."""
 
     outcome: Outcome
     document: Json
+    has_measured: bool
 
 
 def launch_and_measure(
@@ -72,7 +75,7 @@ def launch_and_measure(
         seen = measurement.findings_of(plan, serving.folder)
         outcome = replace(outcome, diagnostics=(*outcome.diagnostics, *seen))
     document = measurement.document_of(plan, serving.folder, outcome.diagnostics)
-    return MeasuredLaunch(outcome, without_machine_paths(document, serving.folder))
+    return MeasuredLaunch(outcome, without_machine_paths(document, serving.folder), measurement.has_measured(document))
 
 
 def _needs_extension(plan: Plan, measurement: Measurement) -> Diagnostic:

@@ -15,7 +15,7 @@ from servespec.runtime.extension.step_times import STEPS_VARIABLE, step_times_na
 from servespec.runtime.extension.step_times_batches import Wanted
 from servespec.runtime.measured_launch import MeasuredLaunch, Measurement, launch_and_measure, worker_results
 from servespec.runtime.serving import OnLaunchEvent
-from servespec.runtime.step_times_document import document_of, sizes_of
+from servespec.runtime.step_times_document import document_of, has_times, sizes_of
 from servespec.runtime.step_times_rules import (
     GRAPH_DOES_NOT_PAY,
     STEPS_DESIGN,
@@ -74,6 +74,7 @@ def time_steps(plan: Plan, wanted: Wanted, folder: Path | None, on_event: OnLaun
         does="steps are timed",
         findings_of=findings_of,
         document_of=document_of,
+        has_measured=has_times,
     )
     return launch_and_measure(plan, measurement, folder, on_event)
 

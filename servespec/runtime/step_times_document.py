@@ -41,6 +41,11 @@ def document_of(plan: Plan, folder: Path, findings: Iterable[Diagnostic]) -> Jso
     }
 
 
+def has_times(document: Json) -> bool:
+    """Whether any size was timed."""
+    return any(size["modes"] for size in document["sizes"])
+
+
 def sizes_of(results: Sequence[Json]) -> Iterator[Json]:
     """Each batch that all workers came to; without modes where one of them could not time it."""
     for batches in zip(*(result["batches"] for result in results), strict=False):

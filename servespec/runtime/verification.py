@@ -28,6 +28,7 @@ from servespec.runtime.verification_document import (
     Verdict,
     document_of,
     gap_reason,
+    has_replayed,
     judged_shapes,
     row_name,
     rows_of_shapes,
@@ -123,4 +124,5 @@ _REPLAY: Final = Measurement(
     does="graphs are replayed",
     findings_of=findings_of,
     document_of=document_of,
+    has_measured=has_replayed,
 )

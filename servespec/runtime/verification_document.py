@@ -140,6 +140,11 @@ def document_of(plan: Plan, folder: Path, findings: Iterable[Diagnostic]) -> Jso
     }
 
 
+def has_replayed(document: Json) -> bool:
+    """Whether any graph was replayed."""
+    return any(row["graphs"] > row["not_replayed"] for row in document["rows"])
+
+
 def _row_json(key: RowKey, shapes: Mapping[CapturedShape, Judged], results: Sequence[Json]) -> Json:
     counts = Counter(one.verdict for one in shapes.values())
     runner, routine, query_len = key

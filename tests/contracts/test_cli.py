@@ -205,19 +205,61 @@ def test_1_for_steps_that_no_server_of_the_spec_takes(words: tuple[str, ...], sa
     assert (done.exit_code, done.stdout, "error[L033]" in told, said in told) == (1, "", True, True)
 
 
-def test_70_for_a_fault_of_ours(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def ended_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> object:
     def broken() -> None:
-        raise AssertionError("this cannot be")
+        raise error
 
     monkeypatch.setattr(cli, "app", broken)
-
     with pytest.raises(SystemExit) as ended:
         cli.main()
+    return ended.value.code
 
-    said = capsys.readouterr()
-    assert (ended.value.code, said.out) == (70, "")
-    assert "AssertionError: this cannot be" in said.err
-    assert said.err.endswith("please report it with the lines above\n")
+
+@pytest.mark.parametrize("error", [AssertionError("this cannot be"), KeyError("this cannot be"), OSError(5, "this")])
+def test_70_for_a_fault_of_ours(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """In one line; what to report lies in a file that only its owner reads."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    assert ended_with(error, monkeypatch) == 70
+
+    said, (kept,) = capsys.readouterr(), tmp_path.iterdir()
+    assert (said.out, said.err.count("\n"), f"`{kept}`" in said.err) == ("", 1, True)
+    assert f"this is a fault of servespec, not of your spec: {type(error).__name__}: " in said.err
+    assert "in broken" in kept.read_text(encoding="utf-8")
+    assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_70_shows_what_to_report_where_no_file_can_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+
+    assert ended_with(ValueError("this cannot be"), monkeypatch) == 70
+
+    said = capsys.readouterr().err
+    assert "in broken" in said
+    assert said.endswith("ValueError: this cannot be; please report it with the lines above\n")
+
+
+def test_a_reader_that_is_gone_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ended_with(BrokenPipeError(), monkeypatch) == 130
+
+
+@pytest.mark.parametrize("command", ["profile", "steps", "verify", "bench"])
+@pytest.mark.parametrize(
+    ("output", "said"), [(".", "is a folder"), ("none/o.json", "which is no folder"), ("file/o.json", "no folder")]
+)
+def test_2_for_an_output_that_could_not_be_written_before_anything_starts(
+    command: str, output: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(serving, "serving_of", lambda *_: pytest.fail("a launch was made ready"))
+
+    done = run(command, str(tmp_path / "no-spec.yaml"), "-o", str(tmp_path / output))
+
+    assert (done.exit_code, said in " ".join(done.stderr.replace("│", " ").split())) == (2, True), done.stderr
 
 
 @pytest.mark.skipif(engine_root("0.32.0") is None, reason="needs the engine's source (tools/fetch_engines.py)")
