@@ -69,7 +69,10 @@ def acceptance(
         str, typer.Argument(metavar="URL|FILE", help="A running server, or a result of `vllm bench serve`.")
     ],
     seconds: Annotated[
-        float, typer.Option(min=0, help="Count what is drafted in this time; 0 takes all since the server's start.")
+        float,
+        typer.Option(
+            min=0, max=86_400, help="Count what is drafted in this time; 0 takes all since the server's start."
+        ),
     ] = 0,
     format: Annotated[PlanFormat, typer.Option(help="How the rates are printed.")] = PlanFormat.text,  # noqa: A002
     output: Output = None,

@@ -10,8 +10,10 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +31,8 @@ _TIMEOUT_SECONDS: Final = 10
 _FEWEST_OF_K: Final = 0.95
 """Of all drafts that K would have made; below it steps drafted less than K, and late positions look bad."""
 _DIGITS: Final = 4
+MOST_SECONDS: Final = 86_400
+"""A day: traffic of longer than that is what a server counts since its start."""
 
 Counts = Counter[str]
 """`drafts`, `draft_tokens`, and accepted tokens by position from 0."""
@@ -61,8 +65,10 @@ def measured_acceptance(
 ) -> MeasuredAcceptance:
     """From the server at a URL, over ``seconds`` or since its start where they are 0; or from a file.
 
-    Raises SpecError where there is nothing to read, or where nothing was drafted.
+    Raises SpecError where there is nothing to read, where nothing was drafted, or where it is no acceptance.
     """
+    if not 0 <= seconds <= MOST_SECONDS:
+        raise _refused(source, f"`--seconds` is `{seconds:g}`", f"write 0 to {MOST_SECONDS}")
     if not source.startswith(("http://", "https://")):
         return _of_file(source)
     before: Counts = Counter()
@@ -83,18 +89,28 @@ def _counts(url: str) -> Counts:
     for found in _COUNTERS.finditer(text):
         position = _POSITION.search(found["labels"] or "")
         name = position[1] if position and found["what"] == "accepted_tokens_per_pos" else found["what"]
-        counts[name] += int(float(found["value"]))
+        counts[name] += _count(url, found["what"], found["value"])
     if not counts:
         help_text = "serve with `speculative`, and leave statistics on (`disable-log-stats` takes them away)"
         raise _refused(url, "the server says nothing of drafts", help_text)
     return counts
 
 
+def _count(url: str, what: str, text: str) -> int:
+    with suppress(ValueError, OverflowError):
+        return int(float(text))
+    help_text = "read the server's `/metrics`: another program may answer there"
+    raise _refused(url, f"the server counts `{text}` in `{what}`, which is no number", help_text)
+
+
 def _metrics(url: str) -> str:
-    parts = urllib.parse.urlsplit(url)
+    help_text = "name the address of a running vLLM server, such as `http://127.0.0.1:8000`"
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError as error:
+        raise _refused(url, f"`{url}` is no address: {str(error).lower()}", help_text) from None
     path = parts.path.rstrip("/")
     target = urllib.parse.urlunsplit(parts._replace(path=path if path.endswith("/metrics") else f"{path}/metrics"))
-    help_text = "name the address of a running vLLM server, such as `http://127.0.0.1:8000`"
     try:
         with urllib.request.urlopen(target, timeout=_TIMEOUT_SECONDS) as answer:  # noqa: S310 - http or https
             return str(answer.read().decode("utf-8", "replace"))
@@ -112,13 +128,8 @@ def _of_counts(source: str, counts: Mapping[str, int]) -> MeasuredAcceptance:
     if drafts <= 0:
         raise _refused(source, "nothing was drafted yet", "send it requests like those that it will serve")
     positions = sorted(int(name) for name in counts if name.isdigit())
-    rates = tuple(round(counts[str(position)] / drafts, _DIGITS) for position in positions)
-    return MeasuredAcceptance(
-        source=source,
-        rates=rates,
-        drafts=drafts,
-        findings=_short_drafts(source, counts["draft_tokens"], drafts, len(rates)),
-    )
+    rates = [counts[str(position)] / drafts for position in positions]
+    return _acceptance(source, rates, drafts, counts["draft_tokens"])
 
 
 def _short_drafts(source: str, draft_tokens: int, drafts: int, positions: int) -> tuple[Diagnostic, ...]:
@@ -138,18 +149,48 @@ def _of_file(source: str) -> MeasuredAcceptance:
     except OSError as error:
         message = f"`{source}` cannot be read: {(error.strerror or 'unreadable').lower()}"
         raise _refused(source, message, "name a server's address, or a result of `vllm bench serve`") from None
-    rates = (data or {}).get("spec_decode_per_position_acceptance_rates")
-    drafts = (data or {}).get("spec_decode_num_drafts")
-    if not isinstance(rates, list) or not rates or not isinstance(drafts, int):
-        help_text = "write one with `vllm bench serve --save-result` on a server that speculates"
-        raise _refused(source, f"`{source}` has no rates of accepted drafts", help_text)
-    tokens = int((data or {}).get("spec_decode_draft_tokens", drafts * len(rates)))
+    found = data or {}
+    rates, drafts = found.get("spec_decode_per_position_acceptance_rates"), found.get("spec_decode_num_drafts")
+    if not isinstance(rates, list) or not rates or type(drafts) is not int:
+        raise _refused(source, f"`{source}` has no rates of accepted drafts", _SAVE_ONE)
+    if drafts <= 0:
+        raise _refused(source, f"`{source}` has rates of {drafts} drafts", _SAVE_ONE)
+    tokens = found.get("spec_decode_draft_tokens", drafts * len(rates))
+    if type(tokens) is not int or tokens < 0:
+        raise _refused(source, f"`{source}` counts `{tokens}` draft tokens", _SAVE_ONE)
+    return _acceptance(source, rates, drafts, tokens)
+
+
+_SAVE_ONE: Final = "write one with `vllm bench serve --save-result` on a server that speculates"
+
+
+# Both
+
+
+def _acceptance(source: str, rates: Sequence[object], drafts: int, draft_tokens: int) -> MeasuredAcceptance:
+    shares = tuple(_shares(source, rates))
+    for position, (before, after) in enumerate(pairwise(shares), start=2):
+        if after > before:
+            message = f"position {position} is accepted more often (`{after:g}`) than the one before it (`{before:g}`)"
+            raise _refused(source, message, _NO_SHARES)
     return MeasuredAcceptance(
         source=source,
-        rates=tuple(round(float(rate), _DIGITS) for rate in rates),
+        rates=tuple(round(share, _DIGITS) for share in shares),
         drafts=drafts,
-        findings=_short_drafts(source, tokens, drafts, len(rates)),
+        findings=_short_drafts(source, draft_tokens, drafts, len(shares)),
     )
+
+
+def _shares(source: str, rates: Sequence[object]) -> Iterator[float]:
+    for position, rate in enumerate(rates, start=1):
+        if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate <= 1:
+            raise _refused(
+                source, f"position {position} is accepted `{rate}` of the time, which is no share", _NO_SHARES
+            )
+        yield float(rate)
+
+
+_NO_SHARES: Final = "shares of all drafts lie in 0 to 1 and never rise: the file or server is no source of them"
 
 
 def _refused(source: str, message: str, help_text: str) -> SpecError:

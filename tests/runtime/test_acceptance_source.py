@@ -101,6 +101,67 @@ def test_a_result_of_the_engines_bench_has_them(tmp_path: Path) -> None:
     assert (found.rates, found.drafts, found.findings) == ((0.6667, 0.5, 0.25), 50, ())
 
 
+def saved(folder: Path, **changes: object) -> str:
+    result = {"spec_decode_num_drafts": 50, "spec_decode_per_position_acceptance_rates": [0.5, 0.25], **changes}
+    path = folder / "result.json"
+    path.write_text(json.dumps(result), encoding="utf-8")
+    return str(path)
+
+
+@pytest.mark.parametrize("rates", [["a"], [None], [True], [float("nan")], [float("inf")], [2.0, 0.5], [0.5, -1], [[]]])
+def test_what_is_no_share_is_refused(tmp_path: Path, rates: list[object]) -> None:
+    said = refused(saved(tmp_path, spec_decode_per_position_acceptance_rates=rates)).message
+    assert "of the time, which is no share" in said
+
+
+def test_shares_that_rise_are_refused_as_a_spec_refuses_them(tmp_path: Path) -> None:
+    said = refused(saved(tmp_path, spec_decode_per_position_acceptance_rates=[0.1, 0.9])).message
+    assert said == "position 2 is accepted more often (`0.9`) than the one before it (`0.1`)"
+    with serving(metrics(100, 200, [10, 90])) as url:
+        assert refused(url).message == said
+
+
+@pytest.mark.parametrize("drafts", [0, -3])
+def test_rates_of_no_drafts_are_refused(tmp_path: Path, drafts: int) -> None:
+    assert refused(saved(tmp_path, spec_decode_num_drafts=drafts)).message.endswith(f"has rates of {drafts} drafts")
+
+
+@pytest.mark.parametrize("tokens", ["x", -1, None, 1.5])
+def test_draft_tokens_are_a_count(tmp_path: Path, tokens: object) -> None:
+    assert refused(saved(tmp_path, spec_decode_draft_tokens=tokens)).message.endswith(f"`{tokens}` draft tokens")
+
+
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "many"])
+def test_a_counter_that_is_no_number_is_refused(value: str) -> None:
+    with serving(metrics(100, 200, [90, 90]).replace(" 100.0", f" {value}")) as url:
+        assert refused(url).message == f"the server counts `{value}` in `drafts`, which is no number"
+
+
+def test_more_accepted_than_drafted_is_refused() -> None:
+    with serving(metrics(100, 200, [190, 90])) as url:
+        assert refused(url).message == "position 1 is accepted `1.9` of the time, which is no share"
+
+
+@pytest.mark.parametrize("seconds", [float("inf"), float("nan"), 1e300, -1])
+def test_only_a_time_that_can_be_waited_is_waited(seconds: float) -> None:
+    with serving(metrics(100, 200, [90, 90])) as url:
+        assert refused(url, seconds).help == "write 0 to 86400"
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("http://[",), 1),
+        (("http://127.0.0.1:1", "--seconds", "nan"), 2),
+        (("http://127.0.0.1:1", "--seconds", "inf"), 2),
+    ],
+)
+def test_the_command_ends_with_a_refusal_and_no_traceback(words: tuple[str, ...], code: int) -> None:
+    made = CliRunner().invoke(app, ["acceptance", *words])
+
+    assert (made.exit_code, type(made.exception)) == (code, SystemExit)
+
+
 def test_the_line_that_is_printed_is_one_of_a_spec() -> None:
     with serving(metrics(100, 300, [80, 50, 20])) as url:
         printed = CliRunner().invoke(app, ["acceptance", url])
