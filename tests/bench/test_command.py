@@ -46,6 +46,8 @@ def refused(tmp_path: Path, *words: str) -> str:
         ([SPLIT, "--concurrency", "1,many"], "error[L028]: `many` is not a whole number"),
         ([SPLIT, "--concurrency", "100000"], "concurrency 100000 is above `scheduler.max_num_seqs`"),
         ([SPLIT, "--side-by-side", "6 gigs"], "error[L028]: "),
+        ([LEGACY, "--input-tokens", "40900"], "requests of 41028 tokens are longer than `model.max_model_len` 40960"),
+        ([SPLIT, "--seed", "-1"], "error[L028]: `--seed` is `-1`"),
         ([SPLIT, "--rounds", "0"], "error[L028]: `--rounds` is `0`"),
         ([LEGACY, "--arms", "native"], "error[R116]: "),
         ([SPLIT, "--arms", "stock"], "error[R009]: "),

@@ -71,6 +71,8 @@ def test_a_design_that_fits_is_not_refused() -> None:
     [
         ({"rounds": 0}, "--rounds", "`--rounds` is `0`"),
         ({"prompts_per_request": 0}, "--prompts", "`--prompts` is `0`"),
+        ({"seed": -1}, "--seed", "`--seed` is `-1`"),
+        ({"seed": 1 << 32}, "--seed", "`--seed` is `4294967296`"),
         ({"input_tokens": -1}, "--input-tokens", "`--input-tokens` is `-1`"),
         ({"output_tokens": 0}, "--output-tokens", "`--output-tokens` is `0`"),
         ({"concurrencies": (0, 1)}, "--concurrency 0", "`--concurrency 0` is `0`"),

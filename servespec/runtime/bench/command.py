@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from servespec import __version__
+from servespec.compiler.resolve.request import max_model_len
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.runtime.bench.arms import Arm, arm_of
 from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
@@ -78,7 +79,7 @@ def compiled_arms(wanted: Wanted, names: Sequence[str], design: BenchDesign) -> 
     findings: dict[str, Diagnostic] = {}
     for arm in arms:
         resolution = arm.plan.resolution
-        limit = resolution.request.spec.model.max_model_len
+        limit = max_model_len(resolution.request).value
         seqs = int(resolution.limits.max_num_seqs.value)
         findings |= {finding.message: finding for finding in design_findings(design, limit, seqs)}
     if findings:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
@@ -74,6 +74,10 @@ def rounds_of(design: BenchDesign) -> Iterator[tuple[Cell, ...]]:
             yield tuple(Cell(number, arm, load) for load in design.concurrencies for arm in arms)
 
 
+_SEEDS: Final = 1 << 32
+"""The client draws its prompts by numpy, which takes no other. Source: vllm/benchmarks/serve.py."""
+
+
 def design_findings(design: BenchDesign, max_model_len: int | None, max_num_seqs: int) -> Iterator[Diagnostic]:
     """What keeps a design from being run, each with the option that says it."""
     numbers = {
@@ -86,6 +90,8 @@ def design_findings(design: BenchDesign, max_model_len: int | None, max_num_seqs
     for option, number in numbers.items():
         if number < 1:
             yield DESIGN_REFUSED.at(Place(option), f"`{option}` is `{number}`", "write 1 or more")
+    if not 0 <= design.seed < _SEEDS:
+        yield DESIGN_REFUSED.at(Place("--seed"), f"`--seed` is `{design.seed}`", f"write 0 to {_SEEDS - 1}")
     if len(set(design.concurrencies)) < len(design.concurrencies):
         yield DESIGN_REFUSED.at(Place("--concurrency"), "a concurrency is named twice", "name each once")
     needed = design.input_tokens + design.output_tokens
