@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from servespec.runtime.bench.ratios import geometric_mean
+
 Json = Mapping[str, Any]
 
 
@@ -38,8 +40,13 @@ def arms_at_loads(results: Json) -> Iterator[ArmAtLoad]:
             yield ArmAtLoad(arm, load, tuple(own))
 
 
+def mean_ratio(one: Json) -> float:
+    """The geometric mean of the pairs, which the interval is of; an earlier file has their median and the pairs."""
+    return geometric_mean(one["ratios"])
+
+
 def ratio_row(one: Json) -> tuple[str, str, str, str, str]:
-    """Arms, requests at a time, median, 95 % interval ('' where one pair is all there is), pairs."""
+    """Arms, requests at a time, mean, 95 % interval ('' where one pair is all there is), pairs."""
     interval = "" if one["low_95"] is None else f"{one['low_95']:.3f} to {one['high_95']:.3f}"
     arms = f"{one['arm']} / {one['over']}"
-    return arms, str(one["concurrency"]), f"{one['median']:.3f}", interval, str(len(one["ratios"]))
+    return arms, str(one["concurrency"]), f"{mean_ratio(one):.3f}", interval, str(len(one["ratios"]))

@@ -107,7 +107,8 @@ def _object(**properties: Any) -> Json:
     return closed_object(properties)
 
 
-_GAIN = {"anyOf": [{"type": "null"}, _object(ratio=_NUMBER, low_95=_NUMBER, high_95=_NUMBER)]}
+_RATIO = {**_NUMBER, "description": "The geometric mean of the pairs, which the interval is of."}
+_GAIN = {"anyOf": [{"type": "null"}, _object(ratio=_RATIO, low_95=_NUMBER, high_95=_NUMBER)]}
 _MODE = _object(
     mode={"enum": [FULL, PIECEWISE, NONE]},
     padded_tokens=COUNT,

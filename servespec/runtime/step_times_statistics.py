@@ -1,4 +1,4 @@
-"""From the seconds of single steps to what a graph gains: medians, paired ratios with their intervals, verdicts.
+"""From the seconds of single steps to what a graph gains: medians, means of paired ratios with intervals, verdicts.
 
 A step is done when its slowest worker is, so each step counts with the longest time that any worker took, part by part.
 A repeat counts with the mean of its steps, and is paired with the eager repeat of the same turn.
@@ -11,7 +11,7 @@ from statistics import fmean, median, quantiles
 from typing import Any, Final
 
 from servespec.compiler.curves import step_times
-from servespec.runtime.bench.ratios import interval_95
+from servespec.runtime.bench.ratios import geometric_mean, interval_95
 from servespec.runtime.extension.graph_choice import NONE
 
 Json = dict[str, Any]
@@ -50,7 +50,7 @@ class ModeTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Eager over graph: the median of the paired ratios, and the interval of their geometric mean."""
+    """Eager over graph: the geometric mean of the paired ratios, and its interval."""
 
     ratio: float
     low_95: float
@@ -69,7 +69,7 @@ def gain(eager_seconds: Sequence[float], graph_seconds: Sequence[float]) -> Gain
         return None
     ratios = [eager / graph for eager, graph in zip(eager_seconds, graph_seconds, strict=True)]
     low, high = interval_95(ratios)
-    return None if low is None or high is None else Gain(ratio=median(ratios), low_95=low, high_95=high)
+    return None if low is None or high is None else Gain(ratio=geometric_mean(ratios), low_95=low, high_95=high)
 
 
 def modes_of(batches: Sequence[Json]) -> tuple[ModeTimes, ...]:

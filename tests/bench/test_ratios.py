@@ -6,7 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from servespec.render.bench_figures import mean_ratio, ratio_row
 from servespec.runtime.bench import ratios
 from servespec.runtime.bench.ratios import RATIO_METRICS, interval_95, paired_ratios
 
@@ -27,6 +30,7 @@ def test_a_ratio_pairs_cells_of_one_round() -> None:
     assert (one.arm, one.over, one.concurrency) == ("b", "a", 1)
     assert one.ratios == pytest.approx((1.1, 1.2))
     assert one.median == pytest.approx(1.15)
+    assert one.geometric_mean == pytest.approx(math.sqrt(1.1 * 1.2))
 
 
 def test_every_arm_is_held_against_those_before_it_at_each_load() -> None:
@@ -45,6 +49,24 @@ def test_a_round_in_which_a_request_failed_counts_for_no_pair() -> None:
 
 def test_one_pair_has_no_interval() -> None:
     assert interval_95([1.5]) == (None, None)
+
+
+@given(st.lists(st.floats(0.01, 100), min_size=2, max_size=40))
+def test_the_ratio_that_is_reported_lies_in_its_own_interval(pairs: list[float]) -> None:
+    cells = [cell(arm, at, value) for at, pair in enumerate(pairs) for arm, value in (("a", 1.0), ("b", pair))]
+    one = throughput(cells, "a", "b")[0].to_json()
+
+    assert one["low_95"] <= one["geometric_mean"] <= one["high_95"]
+    assert f"{mean_ratio(one):.3f}" == ratio_row(one)[2]
+
+
+def test_a_median_may_lie_outside_and_is_not_what_is_printed() -> None:
+    pairs = [1.0, 1.0, 1.0, *[4.0] * 2]
+    cells = [cell(arm, at, value) for at, pair in enumerate(pairs * 4) for arm, value in (("a", 1.0), ("b", pair))]
+    one = throughput(cells, "a", "b")[0].to_json()
+
+    assert one["median"] < one["low_95"]
+    assert ratio_row(one)[2] == "1.741"
 
 
 def test_equal_ratios_leave_no_doubt_and_scattered_ones_do() -> None:

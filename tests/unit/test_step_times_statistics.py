@@ -3,6 +3,8 @@
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from servespec.runtime.bench.ratios import interval_95
 from servespec.runtime.step_times_statistics import Gain, Verdict, gain, modes_of
@@ -34,7 +36,15 @@ def test_the_interval_is_that_of_a_bench() -> None:
 
     assert found is not None
     assert (found.low_95, found.high_95) == interval_95([1.5, 1.2, 1.1])
-    assert found.ratio == 1.2
+    assert found.ratio == pytest.approx((1.5 * 1.2 * 1.1) ** (1 / 3))
+
+
+@given(st.lists(st.floats(1e-4, 1.0), min_size=2, max_size=20))
+def test_a_ratio_lies_in_its_own_interval(eager: list[float]) -> None:
+    found = gain(eager, [0.01] * len(eager))
+
+    assert found is not None
+    assert found.low_95 <= found.ratio <= found.high_95
 
 
 def test_a_part_that_took_no_time_and_a_single_pair_have_no_ratio() -> None:

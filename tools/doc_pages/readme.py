@@ -10,6 +10,7 @@ from memory_table import graph_memory, rows
 
 from doc_pages.compiling import plan_of_file
 from doc_pages.markdown import sentences, table
+from servespec.render.bench_figures import mean_ratio
 from servespec.render.plan_text import plan_text
 
 EXAMPLE = "examples/qwen3-30b-a3b-h200.yaml"
@@ -69,4 +70,4 @@ def _range(errors: list[float]) -> str:
 
 
 def _figure(one: dict[str, Any]) -> str:
-    return f"{one['median']:.2f} ({one['low_95']:.2f} to {one['high_95']:.2f})"
+    return f"{mean_ratio(one):.2f} ({one['low_95']:.2f} to {one['high_95']:.2f})"

@@ -1,7 +1,8 @@
 """Paired ratios of two arms, and what interval they leave.
 
-Each round gives one ratio a load, of cells that ran minutes apart.  The interval is Student's, of the mean of their
-logarithms: it holds where the logarithms are roughly normal, and is wide where rounds are few.
+Each round gives one ratio a load, of cells that ran minutes apart.  What is reported is their geometric mean with
+Student's interval of it, both made from logarithms, so that the ratio never lies outside.  The interval holds where
+logarithms are roughly normal, and is wide where rounds are few; a median would need six pairs for one of its own.
 """
 
 import math
@@ -22,13 +23,14 @@ RATIO_METRICS: Final = ("output_tokens_per_second", "mean_tpot_ms", "median_ttft
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairedRatio:
-    """``arm`` over ``over`` at one load; the interval is None where one pair is all there is."""
+    """``arm`` over ``over`` at one load; the interval is that of the mean, None where one pair is all there is."""
 
     metric: str
     arm: str
     over: str
     concurrency: int
     ratios: tuple[float, ...]
+    geometric_mean: float
     median: float
     low_95: float | None
     high_95: float | None
@@ -40,6 +42,7 @@ class PairedRatio:
             "over": self.over,
             "concurrency": self.concurrency,
             "ratios": [_rounded(one) for one in self.ratios],
+            "geometric_mean": _rounded(self.geometric_mean),
             "median": _rounded(self.median),
             "low_95": None if self.low_95 is None else _rounded(self.low_95),
             "high_95": None if self.high_95 is None else _rounded(self.high_95),
@@ -55,7 +58,8 @@ def paired_ratios(arms: Sequence[str], cells: Sequence[dict[str, Any]]) -> Itera
         for over, arm in combinations(arms, 2):
             for load in loads:
                 pairs = [(by_key.get((arm, load, one)), by_key.get((over, load, one))) for one in rounds]
-                ratios = tuple(mine[metric] / its[metric] for mine, its in pairs if mine and its and its[metric])
+                both = [(mine[metric], its[metric]) for mine, its in pairs if mine and its]
+                ratios = tuple(mine / its for mine, its in both if mine and its)
                 if ratios:
                     yield _paired(metric, arm, over, load, ratios)
 
@@ -73,10 +77,16 @@ def _paired(metric: str, arm: str, over: str, concurrency: int, ratios: tuple[fl
         over=over,
         concurrency=concurrency,
         ratios=ratios,
+        geometric_mean=geometric_mean(ratios),
         median=median(ratios),
         low_95=low,
         high_95=high,
     )
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    """By the same steps as its interval, within which it lies to the last digit."""
+    return math.exp(fmean(math.log(one) for one in ratios))
 
 
 def interval_95(ratios: Sequence[float]) -> tuple[float, float] | tuple[None, None]:

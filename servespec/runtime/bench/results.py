@@ -91,10 +91,12 @@ BENCH_SCHEMA: Final[dict[str, Any]] = {
                         "over": TEXT,
                         "concurrency": COUNT,
                         "ratios": {"type": "array", "items": _NUMBER, "minItems": 1},
-                        "median": _NUMBER,
+                        "geometric_mean": {**_NUMBER, "description": "Of `ratios`; the interval is its own."},
+                        "median": {**_NUMBER, "description": "Of `ratios`; few pairs leave no interval of it."},
                         "low_95": _MAYBE_NUMBER,
                         "high_95": _MAYBE_NUMBER,
-                    }
+                    },
+                    optional=["geometric_mean"],
                 ),
             },
         }
