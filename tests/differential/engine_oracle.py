@@ -196,15 +196,20 @@ class Manager:
         """What a capture would take, in the order in which it would."""
         return tuple(_plain(desc) for desc in _in_capture_order(self._lifted, self._manager))
 
+    @property
+    def full_graphs(self) -> int:
+        """As ``profile_cudagraph_memory`` counts them once they were captured."""
+        return len(self._manager._capture_descs.get(self._lifted.mode("FULL"), []))
+
     def captured(self) -> tuple[Graph, ...]:
-        """What the engine's own ``CudaGraphManager.capture`` takes, in its order."""
+        """What the engine's own ``CudaGraphManager.capture`` takes, in its order, as its class has it."""
         taken: list[Any] = []
 
         def prepare(desc: Any, warmup: bool) -> Callable[[Any], None]:
             return lambda mode: taken.append(desc) if mode or not warmup else None
 
         self._manager.graphs.clear()
-        self._lifted.text.get(f"{GRAPHS}:CudaGraphManager").capture(self._manager, prepare)
+        self._manager.capture(prepare)
         assert set(self._manager.graphs) <= set(taken)
         return tuple(_plain(desc) for desc in dict.fromkeys(taken))
 

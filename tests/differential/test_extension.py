@@ -168,8 +168,9 @@ MUTANTS = (
     ("uniform_token_count=query_len,", "uniform_token_count=None,"),
     ("num_reqs=requests,", "num_reqs=None,"),
     ("by_manager.get((name, manager.decode_query_len))", "next(iter(by_manager.values()))"),
-    ("if full and piecewise and full[0].num_tokens > piecewise[0].num_tokens:", "if full and piecewise:"),
-    ("manager._capture_descs[types.mode.FULL] = full[1:]", "manager._capture_descs[types.mode.FULL] = full"),
+    ("if not (full and piecewise and full[0].num_tokens > piecewise[0].num_tokens):", "if not (full and piecewise):"),
+    ("types.mode.FULL: full[1:]}", "types.mode.FULL: full}"),
+    ("manager._capture_descs = _widest_in_front(whole, types)", "pass"),
 )
 
 
@@ -279,8 +280,11 @@ def test_the_widest_full_graph_is_captured_first_where_it_is_wider_than_any_piec
     target, step0 = managers_of(plan.resolution.frame)[:2]
     installed = Installed(plan)
 
-    captured = installed.manager(target).captured()
+    manager = installed.manager(target)
 
+    captured = manager.captured()
+
+    assert manager.full_graphs == sum(graph.mode == "FULL" for graph in captured)
     assert (captured[0].mode, captured[0].num_tokens) == ("FULL", 1024)
     assert [(graph.mode, graph.num_tokens) for graph in captured[1:3]] == [("PIECEWISE", 512), ("PIECEWISE", 256)]
     assert installed.manager(step0).captured()[0].mode == "PIECEWISE"

@@ -1,11 +1,13 @@
 """Puts the plan's graphs into the engine's graph managers, by one replaced method.
 
-Everything else stays the engine's: its capture, its dispatch, its microbatch rule, its LoRA cases.
+Everything else stays the engine's: its capture, its dispatch, its microbatch rule, its LoRA cases.  Only the order in
+which the target's graphs are captured may be another.
 Source: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager._init_candidates.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from itertools import groupby
 from typing import Any, Final
 
@@ -52,6 +54,7 @@ def install(entries: Iterable[Entry], types: EngineTypes) -> None:
             _fill(manager, entry, types)
 
     types.manager._init_candidates = _init_candidates  # type: ignore[attr-defined]
+    _capture_widest_first(types)
 
 
 def _check(manager: Any, entry: Entry) -> None:
@@ -71,8 +74,6 @@ def _fill(manager: Any, entry: Entry, types: EngineTypes) -> None:
         of_mode = sorted((one for one in descriptors if one.cg_mode == mode), key=_tokens, reverse=True)
         if of_mode:
             manager._capture_descs[mode] = of_mode
-    if type(manager).__name__ == TARGET_CLASS:
-        _capture_widest_first(manager, types)
     manager._candidates = _candidates(descriptors, manager.lora_capture_cases, types)
 
 
@@ -97,19 +98,37 @@ def _descriptors(manager: Any, entry: Entry, types: EngineTypes) -> Iterator[Any
                 yield twin
 
 
-def _capture_widest_first(manager: Any, types: EngineTypes) -> None:
+def _capture_widest_first(types: EngineTypes) -> None:
     """The target's output buffer is as wide as the first step captured, and the engine starts with PIECEWISE.
 
     Where a FULL graph is wider than all of those, it goes in front of them: the engine captures each graph by its own
-    mode, whichever list it stands in.  Source: ModelCudaGraphManager.capture: store_capture_output.
+    mode, whichever list it stands in.  It stands there for the capture alone: the engine's estimate of graph memory
+    counts the FULL list after it.
+    Source: ModelCudaGraphManager.capture: store_capture_output; profile_cudagraph_memory.
     """
-    full = manager._capture_descs.get(types.mode.FULL, [])
-    piecewise = manager._capture_descs.get(types.mode.PIECEWISE, [])
-    if full and piecewise and full[0].num_tokens > piecewise[0].num_tokens:
-        manager._capture_descs[types.mode.PIECEWISE] = [full[0], *piecewise]
-        manager._capture_descs[types.mode.FULL] = full[1:]
-        if not full[1:]:
-            del manager._capture_descs[types.mode.FULL]
+    engines_own = types.manager.capture  # type: ignore[attr-defined]
+
+    @wraps(engines_own)
+    def capture(manager: Any, *given: Any, **named: Any) -> None:
+        if type(manager).__name__ != TARGET_CLASS:
+            engines_own(manager, *given, **named)
+            return
+        whole = manager._capture_descs
+        manager._capture_descs = _widest_in_front(whole, types)
+        try:
+            engines_own(manager, *given, **named)
+        finally:
+            manager._capture_descs = whole
+
+    types.manager.capture = capture  # type: ignore[attr-defined]
+
+
+def _widest_in_front(whole: Mapping[Any, list[Any]], types: EngineTypes) -> dict[Any, list[Any]]:
+    full, piecewise = whole.get(types.mode.FULL, []), whole.get(types.mode.PIECEWISE, [])
+    if not (full and piecewise and full[0].num_tokens > piecewise[0].num_tokens):
+        return dict(whole)
+    moved = {types.mode.PIECEWISE: [full[0], *piecewise], types.mode.FULL: full[1:]}
+    return {**whole, **moved}
 
 
 def _candidates(
