@@ -180,7 +180,7 @@ class LoadAwareSection(Section):
 
     from_requests: RequestsOrAuto = Field(examples=[64, "auto"])
     """Batches of fewer requests verify all K drafts on uniform graphs; from here on the engine verifies the drafts that
-    are worth their time. `auto` is the knee of the curve."""
+    are worth their time, until the load has fallen by an eighth below it. `auto` is the knee of the curve."""
     from_curve: FileNames | None = Field(default=None, examples=["curve.json"])
     """For `auto`: file that `servespec profile` wrote, or several of one engine; from the spec's own folder."""
     verification: Annotated[Literal["compact"], BeforeValidator(compact_alone)] = "compact"

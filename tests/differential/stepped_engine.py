@@ -196,7 +196,7 @@ class StandIns:
         seen: list[tuple[str, int]] = []
         found: dict[str, Any] = {}
         with self._adaptive_manager(seen) as manager:
-            switch = follow_load(runner, 3, frozenset({12}))
+            switch = follow_load(runner, 3, 2, frozenset({12}))
             for drafts in ("all", "none"):
                 manager.cost_tables = self._costs(of_drafts=drafts == "none")
                 del seen[:]

@@ -206,7 +206,8 @@ def test_every_decode_batch_of_the_target_runs_from_a_full_graph(name: str) -> N
 
     assert modes == {"prefill-only": {"PIECEWISE"}, "first-steps": {"EAGER"}}.get(preset_of(name).goal, {"FULL"})
     assert (rows[0]["from_requests"], rows[-1]["to_requests"]) == (1, widest)
-    assert all(after["from_requests"] == before["to_requests"] + 1 for before, after in pairwise(rows))
+    # Loads at which verification may be of either kind are in two ranges.
+    assert all(after["from_requests"] <= before["to_requests"] + 1 for before, after in pairwise(rows))
 
 
 @each

@@ -128,10 +128,19 @@ def every_decode(subject: Subject) -> Decode:
     for manager in managers_of(subject.frame):
         dispatcher = subject.dispatcher_of(own(manager, subject.shapes))
         for n in range(1, subject.frame.max_num_seqs + 1):
-            batch = batch_of(subject, manager, Requests(n))
-            if batch is not None:
-                found[routine_of(subject, manager, batch), n] = answer(subject.frame, batch, dispatcher)
+            for chooses in ways(subject.frame, n):
+                batch = batch_of(subject, manager, Requests(n), chooses)
+                if batch is not None:
+                    found[routine_of(subject, manager, batch), n] = answer(subject.frame, batch, dispatcher)
     return found
+
+
+def ways(frame: GraphFrame, n: int) -> set[bool]:
+    """Whether drafts are chosen: below the start of the band not, from its end on always, within it either way."""
+    if not frame.adaptive_verification:
+        return {False}
+    start, end = frame.adaptive_from_requests, frame.fixed_below_requests
+    return {True} if n >= start else {False} if n < end else {True, False}
 
 
 def routine_of(subject: Subject, manager: Manager, batch: Batch) -> Routine:
@@ -147,10 +156,9 @@ def own(manager: Manager, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
     return tuple(s for s in shapes if s.runner is manager.runner and s.routine in routines)
 
 
-def batch_of(subject: Subject, manager: Manager, n: Requests) -> Batch | None:
+def batch_of(subject: Subject, manager: Manager, n: Requests, chooses: bool) -> Batch | None:
     """The widest decode batch of ``n`` requests that the manager meets, by its routine; None where it does not run."""
     k = subject.frame.k_of(n)
-    chooses = subject.frame.adaptive_verification and n >= subject.frame.adaptive_from_requests
     match manager.decode:
         case Routine.ADAPTIVE_VERIFICATION if not chooses:
             return uniform_batch(n, TokensPerRequest(1 + k))
@@ -222,6 +230,20 @@ def test_the_ranges_say_what_every_batch_does(subject: Subject) -> None:
 
     assert dict(ranges) == every_decode(subject)
     assert len(ranges) == len(dict(ranges))
+
+
+@given(frame=frames())
+@many
+def test_a_load_that_swings_by_an_eighth_does_not_switch(frame: GraphFrame) -> None:
+    start, end = frame.adaptive_from_requests, frame.fixed_below_requests
+
+    assert start > frame.max_num_seqs or 1 <= end <= start
+    assert start <= 2 or start > frame.max_num_seqs or 2 <= end < start
+    assert start < 16 or start > frame.max_num_seqs or end <= start - start // 8
+    every = [
+        (frame.can_verify_all(Requests(n)), frame.can_choose(Requests(n))) for n in range(1, frame.max_num_seqs + 1)
+    ]
+    assert (False, False) not in every
 
 
 @given(subject=subjects())

@@ -92,7 +92,7 @@ def step(requests: int) -> Any:
 def test_small_steps_run_without_the_manager_and_with_the_samplers_fixed_way() -> None:
     manager = Manager()
     runner = runner_of(manager)
-    follow_load(runner, 4, frozenset())
+    follow_load(runner, 4, 4, frozenset())
 
     for requests in (1, 64, 1, 3, 4):
         assert runner.execute_model(step(requests)) == "ran"
@@ -105,7 +105,7 @@ def test_small_steps_run_without_the_manager_and_with_the_samplers_fixed_way() -
 
 def test_a_manager_that_comes_back_knows_nothing_of_requests_it_did_not_see() -> None:
     manager = Manager()
-    switch = LoadSwitch(runner_of(manager), 4)
+    switch = LoadSwitch(runner_of(manager), 4, 4)
 
     switch.before_step(8)
     assert manager.confidences == [0.1, 0.2, 0.3, 0.4]  # it was never away
@@ -118,7 +118,7 @@ def test_a_manager_that_comes_back_knows_nothing_of_requests_it_did_not_see() ->
 
 def test_only_adaptive_steps_teach_the_estimate() -> None:
     runner = runner_of(Manager())
-    follow_load(runner, 4, frozenset())
+    follow_load(runner, 4, 4, frozenset())
 
     for requests in (1, 5, 2, 9):
         runner.execute_model(step(requests))
@@ -135,7 +135,7 @@ class Start:
     def __init__(self, from_requests: int) -> None:
         self.manager = Manager(costs=None)
         self.runner = runner_of(self.manager)
-        self.switch = follow_load(self.runner, from_requests, frozenset())
+        self.switch = follow_load(self.runner, from_requests, from_requests, frozenset())
 
     def steps(self, *requests: int) -> None:
         for count in requests:
@@ -189,7 +189,7 @@ def test_steps_that_are_not_the_schedulers_are_left_alone(how: dict[str, Any]) -
     """As those of captures and cost curves, which are of few requests and run with the manager."""
     manager = Manager()
     runner = runner_of(manager)
-    switch = follow_load(runner, 4, frozenset())
+    switch = follow_load(runner, 4, 4, frozenset())
 
     runner.execute_model(step(1), *how.get("args", ()), **{k: v for k, v in how.items() if k != "args"})
 
@@ -199,7 +199,7 @@ def test_steps_that_are_not_the_schedulers_are_left_alone(how: dict[str, Any]) -
 
 def test_the_runner_keeps_the_switch_whose_counts_a_worker_reports_at_its_end() -> None:
     runner = runner_of(Manager())
-    follow_load(runner, 4, frozenset())
+    follow_load(runner, 4, 4, frozenset())
 
     for requests in (1, 8, 2):
         runner.execute_model(step(requests))
@@ -209,7 +209,7 @@ def test_the_runner_keeps_the_switch_whose_counts_a_worker_reports_at_its_end() 
 
 def test_a_step_without_requests_changes_nothing() -> None:
     manager = Manager()
-    switch = LoadSwitch(runner_of(manager), 4)
+    switch = LoadSwitch(runner_of(manager), 4, 4)
     switch.before_step(0)
     assert not switch.is_fixed
     switch.before_step(1)
@@ -220,29 +220,52 @@ def test_a_step_without_requests_changes_nothing() -> None:
 def test_warm_up_without_a_manager_holds_none() -> None:
     """The engine takes its manager off for the warm-up, and puts it back itself."""
     runner = runner_of(None)
-    switch = LoadSwitch(runner, 4)
+    switch = LoadSwitch(runner, 4, 4)
     for requests in (1, 8, 1):
         switch.before_step(requests)
     assert (runner.adaptive_verification, switch.fixed_steps, switch.adaptive_steps) == (None, 0, 0)
 
 
 def test_costs_are_measured_on_graphs_of_any_query_length_alone(engine: type) -> None:
-    follow_load(runner_of(engine()), 4, frozenset({64, 128}))
+    follow_load(runner_of(engine()), 4, 4, frozenset({64, 128}))
 
     assert [one["num_tokens"] for one in engine().batches_to_profile([8, 64, 96, 128])] == [64, 128]
 
 
-@given(st.lists(st.integers(0, 12), max_size=30), st.integers(2, 10))
-def test_each_step_has_the_kind_of_its_own_load(loads: list[int], from_requests: int) -> None:
-    runner = runner_of(Manager())
-    switch = LoadSwitch(runner, from_requests)
+@given(st.lists(st.integers(0, 12), max_size=30), st.integers(2, 10), st.integers(0, 4))
+def test_each_step_has_the_kind_of_its_own_load_and_within_the_band_that_of_the_step_before(
+    loads: list[int], from_requests: int, band: int
+) -> None:
+    fixed_below = max(2, from_requests - band)
+    runner, chooses = runner_of(Manager()), False
+    switch = LoadSwitch(runner, from_requests, fixed_below)
+    kinds: list[bool] = []
     for requests in loads:
         switch.before_step(requests)
         if requests:
-            assert switch.is_fixed == (requests < from_requests)
+            chooses = requests >= from_requests or (chooses and requests >= fixed_below)
+            kinds.append(chooses)
+            assert switch.is_fixed is not chooses
             assert (runner.adaptive_verification is None) == switch.is_fixed
-    assert switch.fixed_steps == sum(0 < requests < from_requests for requests in loads)
-    assert switch.adaptive_steps == sum(requests >= from_requests for requests in loads)
+    assert switch.counts() == {"fixed_steps": kinds.count(False), "adaptive_steps": kinds.count(True)}
+
+
+def test_a_load_that_swings_by_a_request_keeps_what_is_known_of_its_drafts() -> None:
+    manager = Manager()
+    switch = LoadSwitch(runner_of(manager), 64, 56)
+    for requests in (60, 64):
+        switch.before_step(requests)
+    manager._confidence_probs[:] = [0.1, 0.2]
+
+    for requests in (63, 64, 57, 63, 56):
+        switch.before_step(requests)
+        assert not switch.is_fixed
+    assert list(manager._confidence_probs) == [0.1, 0.2]
+
+    switch.before_step(55)
+    assert switch.is_fixed
+    switch.before_step(63)
+    assert switch.is_fixed
 
 
 @pytest.mark.usefixtures("quiet_shell")
@@ -258,10 +281,10 @@ def test_the_hand_off_says_from_when_on_and_which_graphs_take_any_query_length()
     flag = plan.lowered.argv.index("--additional-config")
     handed = json.loads(plan.lowered.argv[flag + 1])["servespec"]
 
-    assert handed[LOAD_AWARE_KEY] == 64
+    assert handed[LOAD_AWARE_KEY] == [64, 56]
     assert handed["sha256"] == digest(handed)
     assert "load aware" in uses_of(handed)
-    assert min(varlen_tokens(handed["managers"])) == 64
+    assert min(varlen_tokens(handed["managers"])) == 56
     (target,) = [one for one in handed["managers"] if one["class"] == "ModelCudaGraphManager"]
     uniform = [entry for entry in target["full"] if entry[2] is not None]
     assert max(requests for _, requests, *_ in uniform) == 63

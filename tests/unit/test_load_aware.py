@@ -77,7 +77,7 @@ def test_auto_is_the_knee_of_the_curve_with_the_specs_own_k(tmp_path: Path) -> N
     assert (found["value"], found["origin"]) == (64, "derived")
     assert "the knee of" in found["because"]
     assert row_of(plan, "uniform_decode")["max_requests"] == 63
-    assert row_of(plan, "adaptive_verification")["sizes"][0] == 64
+    assert row_of(plan, "adaptive_verification")["sizes"][0] == 56
     assert plan["inputs"]["curve_sha256"]
 
 
@@ -88,7 +88,7 @@ def test_the_engine_is_told_to_verify_adaptively_and_its_workers_from_when_on() 
     handed = json.loads(argv[argv.index("--additional-config") + 1])["servespec"]
     assert speculative["enable_adaptive_verification"] is True
     assert "load_aware" not in speculative
-    assert handed["adaptive_from_requests"] == 64
+    assert handed["load_aware"] == [64, 56]
 
 
 def test_without_it_nothing_is_handed_over() -> None:
@@ -105,7 +105,7 @@ def test_both_sets_of_graphs_cover_every_batch_and_count_in_the_ledger() -> None
     uniform = [one for one in covered if one[0] == "uniform_decode"]
     adaptive = [one for one in covered if one[0] == "adaptive_verification"]
     assert (uniform[0][1], uniform[-1][2]) == (1, 63)
-    assert (adaptive[0][1], adaptive[-1][2]) == (64, 256)
+    assert (adaptive[0][1], adaptive[-1][2]) == (56, 256)  # from 56 to 63 as the step before it was
     graphs = row_of(plan, "uniform_decode")["graphs"] + row_of(plan, "adaptive_verification")["graphs"]
     objects = [one for one in plan["memory"]["lines"] if one["owner"] == "target: objects of FULL graphs"]
     assert objects[0]["because"].startswith(f"{graphs} graphs x")
@@ -187,7 +187,7 @@ def test_step_0_of_the_drafter_is_a_mixed_step_after_chosen_drafts() -> None:
 
     (warning,) = [one for one in plan["diagnostics"] if one["code"] == "P102"]
     assert warning["message"].startswith("after chosen drafts, draft steps of 65 to 256 requests run eagerly")
-    assert {("step0_piecewise", 64, "PIECEWISE"), ("step0_piecewise", 65, "EAGER")} <= step_0(plan)
+    assert {("step0_piecewise", 56, "PIECEWISE"), ("step0_piecewise", 65, "EAGER")} <= step_0(plan)
     assert max(first for routine, first, _ in step_0(plan) if routine == "step0_uniform") < 64
 
 

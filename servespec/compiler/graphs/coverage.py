@@ -85,10 +85,13 @@ def coverage_of(frame: GraphFrame, shapes: Sequence[Shape], dispatcher_of: Dispa
     target, *drafters = managers_of(frame)
     target_shapes = own_shapes(target, shapes)
     dispatcher = dispatcher_of(target_shapes)
-    decode = list(_ranges(_target_steps(frame, target, target_shapes), dispatcher))
+    decode: list[DecodeRange] = []
+    for steps in _target_steps(frame, target, target_shapes):
+        decode += _ranges(steps, dispatcher)
     for manager in drafters:
         own = own_shapes(manager, shapes)
-        decode += _ranges(_drafter_steps(frame, manager, own, target_shapes, dispatcher), dispatcher_of(own))
+        for steps in _drafter_steps(frame, manager, own, target_shapes, dispatcher):
+            decode += _ranges(steps, dispatcher_of(own))
     return Coverage(
         decode=tuple(decode),
         prefill=tuple(_prefill(frame, target_shapes, dispatcher)),
@@ -110,15 +113,22 @@ class _Steps:
     edges: tuple[Requests, ...]
 
 
-def _target_steps(frame: GraphFrame, manager: Manager, shapes: Sequence[Shape]) -> _Steps:
-    def batch(requests: Requests) -> Batch:
+def _target_steps(frame: GraphFrame, manager: Manager, shapes: Sequence[Shape]) -> Iterator[_Steps]:
+    """Those that verify all drafts, then those that choose; some loads have both."""
+
+    def fixed(requests: Requests) -> Batch | None:
         query_len = TokensPerRequest(1 + frame.k_of(requests))
-        if manager.varlen and requests >= frame.adaptive_from_requests:
-            return _verification_batch(requests, query_len, frame.verify_limit_tokens)
-        return uniform_batch(requests, query_len)
+        return uniform_batch(requests, query_len) if frame.can_verify_all(requests) else None
+
+    def chosen(requests: Requests) -> Batch | None:
+        query_len = TokensPerRequest(1 + frame.k_of(requests))
+        can_choose = frame.can_choose(requests)
+        return _verification_batch(requests, query_len, frame.verify_limit_tokens) if can_choose else None
 
     query_lens = {*manager.reach} if frame.verify_limit_tokens is None else {*manager.reach, TokensPerRequest(1)}
-    return _Steps(frame, manager, batch, _edges(frame, shapes, query_lens))
+    edges = _edges(frame, shapes, query_lens)
+    yield _Steps(frame, manager, fixed, edges)
+    yield _Steps(frame, manager, chosen, edges)
 
 
 def _verification_batch(requests: Requests, query_len: TokensPerRequest, limit: Tokens | None) -> Batch:
@@ -135,24 +145,28 @@ def _drafter_steps(
     shapes: Sequence[Shape],
     target_shapes: Sequence[Shape],
     target: Dispatcher,
-) -> _Steps:
+) -> Iterator[_Steps]:
     """A manager with a mixed routine takes the target's own batch, the others have a query length of their own."""
+    least, follows = _least_drafts(manager), manager.mixed is not None
 
-    def batch(requests: Requests) -> Batch | None:
+    def fixed(requests: Requests) -> Batch | None:
         k = frame.k_of(requests)
-        if k < _least_drafts(manager):
+        if k < least or (follows and k and not frame.can_verify_all(requests)):
             return None
-        if manager.mixed is None:
-            return uniform_batch(requests, manager.query_len, draft_steps=k)
-        if k and frame.adaptive_verification and requests >= frame.adaptive_from_requests:
-            return _batch_after_choice(frame, requests, TokensPerRequest(1 + k), target)
-        return uniform_batch(requests, TokensPerRequest(1 + k))
+        query_len = TokensPerRequest(1 + k) if follows else manager.query_len
+        return uniform_batch(requests, query_len, draft_steps=None if follows else k)
 
-    follows = manager.mixed is not None and frame.adaptive_verification
-    met = (*shapes, *target_shapes) if follows else shapes
+    def chosen(requests: Requests) -> Batch | None:
+        k = frame.k_of(requests)
+        if not k or not frame.can_choose(requests):
+            return None
+        return _batch_after_choice(frame, requests, TokensPerRequest(1 + k), target)
+
     query_lens = {*manager.reach, manager.query_len}
-    edges = _edges(frame, met, query_lens | {TokensPerRequest(1)} if follows else query_lens)
-    return _Steps(frame, manager, batch, edges)
+    yield _Steps(frame, manager, fixed, _edges(frame, shapes, query_lens))
+    if follows:
+        met = (*shapes, *target_shapes)
+        yield _Steps(frame, manager, chosen, _edges(frame, met, {*query_lens, TokensPerRequest(1)}))
 
 
 def _batch_after_choice(
@@ -193,7 +207,7 @@ def _edges(
     edges = {count // query_len for count in counts for query_len in query_lens}
     edges.update(shape.requests for shape in shapes if shape.requests is not None)
     edges.update(tier.to_requests for tier in frame.tiers)
-    edges.add(frame.adaptive_from_requests - 1)
+    edges.update((frame.adaptive_from_requests - 1, frame.fixed_below_requests - 1))
     edges.add(frame.max_num_seqs)
     return tuple(Requests(n) for n in sorted(edges) if 1 <= n <= frame.max_num_seqs)
 

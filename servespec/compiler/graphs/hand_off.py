@@ -21,7 +21,8 @@ FORMAT: Final = 1
 HAND_OFF_KEY: Final = "servespec"
 """Under this key of the engine's additional config its workers find the graphs."""
 
-LOAD_AWARE_KEY: Final = "adaptive_from_requests"
+LOAD_AWARE_KEY: Final = "load_aware"
+"""[requests from which on a step chooses its drafts, requests below which it verifies all again]"""
 
 TARGET_CLASS: Final = "ModelCudaGraphManager"
 DRAFTER_CLASSES: Final[Mapping[DrafterKind, str]] = {
@@ -62,9 +63,9 @@ def hand_off(
 
 
 def _load_aware(frame: GraphFrame) -> dict[str, Any]:
-    """From how many requests on the engine verifies adaptively, where that is not at every load."""
+    """Where the engine starts to verify adaptively and where it ends, where that is not at every load."""
     is_asked = frame.adaptive_verification and frame.adaptive_from_requests > 1
-    return {LOAD_AWARE_KEY: frame.adaptive_from_requests} if is_asked else {}
+    return {LOAD_AWARE_KEY: [frame.adaptive_from_requests, frame.fixed_below_requests]} if is_asked else {}
 
 
 def digest(content: Mapping[str, Any]) -> str:

@@ -28,6 +28,10 @@ class DrafterKind(StrEnum):
 
 _ONE_TOKEN = TokensPerRequest(1)
 _EVERY_LOAD = Requests(1)
+_BAND = 8
+"""Chosen, not measured: an eighth of the load, so that a few requests that come and go are within it."""
+_LEAST_END = Requests(2)
+"""At one request all drafts are verified at the price of one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +61,8 @@ class GraphFrame:
     """All that an inventory depends on besides the sizes; nothing in it is left to a default of the engine.
 
     ``verify_limit_tokens`` is the engine's bound on a verification step under adaptive verification, which starts at
-    batches of ``adaptive_from_requests``; smaller ones verify all drafts.
+    batches of ``adaptive_from_requests`` and ends below ``fixed_below_requests``; between the two a step verifies as
+    the one before it did.
     """
 
     max_num_seqs: Requests
@@ -77,6 +82,22 @@ class GraphFrame:
     def most_verified_tokens(self) -> Tokens | None:
         """What a step of adaptive verification holds at most: the engine's limit, or a token of each request."""
         return None if self.verify_limit_tokens is None else Tokens(max(self.max_num_seqs, self.verify_limit_tokens))
+
+    @property
+    def fixed_below_requests(self) -> Requests:
+        """A share of the load below its start, so that a request more or less does not switch at each step."""
+        start = self.adaptive_from_requests
+        if start > self.max_num_seqs:
+            return start
+        return Requests(max(min(start, _LEAST_END), start - max(1, start // _BAND)))
+
+    def can_verify_all(self, requests: Requests) -> bool:
+        """Whether a batch can run with all its drafts verified."""
+        return not self.adaptive_verification or requests < self.adaptive_from_requests
+
+    def can_choose(self, requests: Requests) -> bool:
+        """Whether a batch can run with its drafts chosen."""
+        return self.adaptive_verification and requests >= self.fixed_below_requests
 
     @property
     def query_len(self) -> TokensPerRequest:

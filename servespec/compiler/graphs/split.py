@@ -177,7 +177,7 @@ def _varlen_tokens(
     cap = Tokens(min(source.cap_requests * manager.query_len, frame.max_num_batched_tokens))
     is_sparse = verification is VerificationGrid.SPARSE
     sizes = sparse_verification_sizes(cap, manager.query_len) if is_sparse else adaptive_verification_sizes(cap)
-    sizes = tuple(size for size in sizes if size >= frame.adaptive_from_requests)
+    sizes = tuple(size for size in sizes if size >= frame.fixed_below_requests)
     return sizes if verification is VerificationGrid.DENSE else _up_to_reach(sizes, frame)
 
 

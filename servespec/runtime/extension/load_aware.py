@@ -18,12 +18,15 @@ from typing import Any
 class LoadSwitch:
     """Holds the runner's manager while steps are small, and gives it back as if its requests were new.
 
+    A load between ``fixed_below`` and ``from_requests`` changes nothing: each return to the manager forgets what drafts
+    were likely, so that a load that swings by a request would never know it.  At first all drafts are verified.
     ``fixed_steps`` and ``adaptive_steps`` count the steps of each kind since the engine could verify adaptively.
     """
 
-    def __init__(self, runner: Any, from_requests: int) -> None:
+    def __init__(self, runner: Any, from_requests: int, fixed_below: int) -> None:
         self._runner = runner
-        self._from_requests = from_requests
+        self._from_requests, self._fixed_below = from_requests, fixed_below
+        self._chooses = False
         self._held: Any = None
         self.fixed_steps = 0
         self.adaptive_steps = 0
@@ -41,10 +44,11 @@ class LoadSwitch:
         """Called with the number of requests of each scheduled step; without any, or in a start, nothing changes."""
         if requests == 0 or not self._can_choose():
             return
-        if requests < self._from_requests:
-            self._hold()
-        else:
+        self._chooses = requests >= (self._fixed_below if self._chooses else self._from_requests)
+        if self._chooses:
             self._give_back()
+        else:
+            self._hold()
         self.fixed_steps += self.is_fixed
         self.adaptive_steps += self._runner.adaptive_verification is not None
 
@@ -89,14 +93,14 @@ def forget_confidences(manager: Any) -> None:
     manager._batch_budget = None
 
 
-def follow_load(runner: Any, from_requests: int, varlen_tokens: Collection[int]) -> LoadSwitch:
+def follow_load(runner: Any, from_requests: int, fixed_below: int, varlen_tokens: Collection[int]) -> LoadSwitch:
     """Puts a switch before each step of ``runner``; ``varlen_tokens`` are the sizes of its graphs of any query length.
 
     Steps that are not the scheduler's, as those of captures and of cost curves, are left as they are.
     """
     from vllm.v1.worker.gpu.spec_decode.adaptive_verification import AdaptiveVerificationManager
 
-    switch = LoadSwitch(runner, from_requests)
+    switch = LoadSwitch(runner, from_requests, fixed_below)
     runner.servespec_load_switch = switch
     runner.execute_model = _switched(runner.execute_model, switch)
     _teach_adaptive_steps_alone(runner)

@@ -41,7 +41,8 @@ class PlannedGraphs:
         meter_captures(types.manager, meter)
         bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
         if LOAD_AWARE_KEY in given:
-            follow_load(worker.model_runner, given[LOAD_AWARE_KEY], varlen_tokens(given["managers"]))
+            from_requests, fixed_below = given[LOAD_AWARE_KEY]
+            follow_load(worker.model_runner, from_requests, fixed_below, varlen_tokens(given["managers"]))
         _report_after_capture(worker, meter, given["sha256"], apply_remedies(given.get("remedies", ())))
         replay_after_warm_up(worker, given["sha256"])
         time_after_warm_up(worker, given["sha256"])
