@@ -21,7 +21,7 @@ LAYOUT = {"tensor_parallel_size": 2, "prefill_context_parallel_size": 2}
 
 def plan_of(count: int, **parallel: Any) -> Plan:
     layout = {**LAYOUT, **parallel}
-    return compiled(spec_of("qwen3-8b", "h200", hardware={"gpu": "h200", "count": count}, parallel=layout))
+    return compiled(spec_of("deepseek-v3", "h200", hardware={"gpu": "h200", "count": count}, parallel=layout))
 
 
 def test_ranks_of_a_stage_of_a_replica_and_of_all() -> None:
@@ -35,6 +35,12 @@ def test_the_hardware_is_counted_with_them() -> None:
         plan_of(2)
 
     assert "R114" not in {one.rule.code for one in plan_of(4).diagnostics}
+
+
+def test_ranks_of_a_prefill_talk_to_each_other() -> None:
+    ledger = plan_of(2, tensor_parallel_size=1).to_json()["memory"]
+
+    assert "NCCL buffers" in {line["owner"] for line in ledger["lines"]}
 
 
 def test_every_rank_leaves_a_report_and_the_last_stage_is_found() -> None:

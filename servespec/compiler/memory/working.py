@@ -18,6 +18,7 @@ from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line,
 from servespec.compiler.memory.split import Split, split_of
 from servespec.compiler.memory.stage import Stage
 from servespec.compiler.memory.weights import Decoder
+from servespec.compiler.parallel_ranks import replica_ranks
 from servespec.compiler.resolve.request import all2all_backend
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.schema.spec import ServingSpec
@@ -221,9 +222,9 @@ def _context() -> MemoryLine:
 
 def _communicator(resolution: Resolution) -> Iterator[MemoryLine]:
     """Replicas of a dense model have nothing to say to each other on the device."""
-    parallel = resolution.request.spec.parallel
-    talks = resolution.request.target.traits.is_mixture_of_experts and parallel.data_parallel_size > 1
-    if parallel.tensor_parallel_size * parallel.pipeline_parallel_size == 1 and not talks:
+    spec = resolution.request.spec
+    talks = resolution.request.target.traits.is_mixture_of_experts and spec.parallel.data_parallel_size > 1
+    if replica_ranks(spec) == 1 and not talks:
         return
     yield line_within(
         owner="NCCL buffers",
