@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from servespec.compiler.command_line.importing import ranks_of
-from servespec.compiler.command_line.reading import read_words
+from servespec.compiler.command_line.reading import ranks_of, read_words
 from servespec.compiler.command_line.word import typed_words
 from servespec.compiler.facts.engine_fields import table
 from servespec.compiler.parallel_ranks import replica_ranks, stage_ranks, world_ranks
@@ -54,4 +53,4 @@ def test_every_rank_leaves_a_report_and_the_last_stage_is_found() -> None:
 def test_an_imported_command_counts_them() -> None:
     words = ["vllm", "serve", "org/model", "--tensor-parallel-size", "2", "--prefill-context-parallel-size", "2"]
 
-    assert ranks_of(read_words(typed_words(words), table("0.33.0"), {})) == 4
+    assert ranks_of(read_words(typed_words(words), table("0.33.0"), {}).data) == 4
