@@ -12,7 +12,7 @@ from servespec.render.launch_script import words_by_flag
 from servespec.render.memory_rows import STAGE_HEADERS, MemoryRow, bar, gib, line_name, memory_rows, stage_rows
 from servespec.render.memory_text import beside_stock
 from servespec.render.plan_summary import Steps, graph_count, steps_of
-from servespec.render.remedy_text import SAVING_HEADERS, saving_rows
+from servespec.render.remedy_text import SAVING_HEADERS, SAVINGS, saving_rows
 from servespec.render.tier_rows import headers_of, rows_of
 
 Json = Mapping[str, Any]
@@ -102,7 +102,7 @@ def stages_table(memory: Json) -> Table:
 
 def savings_table(savings: Sequence[Json]) -> Table:
     rows = list(saving_rows(savings))
-    return Table("Graph memory that remedies save", SAVING_HEADERS, rows, frozenset({1, 2}), frozenset({3}))
+    return Table(f"{SAVINGS[0].upper()}{SAVINGS[1:]}", SAVING_HEADERS, rows, frozenset({1, 2}))
 
 
 def memory_lines_table(memory: Json) -> Table:

@@ -8,10 +8,11 @@ from servespec.render.memory_rows import bar, gib
 
 Json = Mapping[str, Any]
 
+SAVINGS = "graph memory that switches under `remedies` save"
 SAVING_HEADERS = ("remedy", "GiB", "error bar", "state")
 _STATES = {
     "in_force": "in force",
-    "off": "off: `remedies.{}: true`",
+    "off": "off",
     "not_there": "not there yet",
 }
 
@@ -19,9 +20,8 @@ _STATES = {
 def saving_rows(savings: Sequence[Json]) -> Iterator[tuple[str, str, str, str]]:
     """Under `SAVING_HEADERS`."""
     for one in savings:
-        state = _STATES[one["state"]].format(one["remedy"])
-        yield one["remedy"], gib(one["saved_bytes"]), bar(one["low_bytes"], one["high_bytes"]), state
+        yield one["remedy"], gib(one["saved_bytes"]), bar(one["low_bytes"], one["high_bytes"]), _STATES[one["state"]]
 
 
 def savings_text(savings: Sequence[Json]) -> str:
-    return "\n".join(["graph memory that remedies save, GiB", aligned(list(saving_rows(savings)))])
+    return "\n".join([f"{SAVINGS}, GiB", aligned(list(saving_rows(savings)))])
