@@ -10,7 +10,7 @@ import typer
 from servespec.cli.application import app
 from servespec.cli.exit_codes import EXIT_USAGE
 from servespec.cli.options import PlanFormat
-from servespec.cli.reporting import reporting
+from servespec.cli.reporting import reporting, writing
 
 
 class SchemaName(StrEnum):
@@ -83,7 +83,7 @@ def doctor(
     from servespec.runtime.doctor import readings, write_device_file
 
     if device_file is not None:
-        with reporting(str(device_file), ""):
+        with reporting(str(device_file), ""), writing(device_file, "--device-file"):
             device = write_device_file(device_file)
         typer.echo(f"wrote {device_file}: {device.device_name}", err=True)
         return

@@ -29,8 +29,19 @@ class FindingsFormat(StrEnum):
 def write_text(text: str, output: Path | None) -> None:
     if output is None:
         typer.echo(text, nl=False)
-    else:
+        return
+    with writing(output, "--output"):
         output.write_text(text, encoding="utf-8")
+
+
+@contextmanager
+def writing(file: Path, option: str) -> Iterator[None]:
+    """A file that cannot be written is a fault of the option that names it."""
+    try:
+        yield
+    except OSError as error:
+        reason = (error.strerror or "unwritable").lower()
+        raise typer.BadParameter(f"cannot write `{file}`: {reason}", param_hint=option) from None
 
 
 def compiled(spec: str, options: "Options") -> "Plan":

@@ -12,7 +12,7 @@ import typer
 
 from servespec.cli.application import app
 from servespec.cli.machines import complete_gpu, machine
-from servespec.cli.reporting import reporting, write_text
+from servespec.cli.reporting import reporting, write_text, writing
 from servespec.provenance import PRESET_PREFIX
 
 if TYPE_CHECKING:
@@ -137,12 +137,8 @@ def _from_spec(model: str, file: Path) -> str:
 
 
 def _write_new(file: Path, text: str, force: bool) -> None:
-    try:
-        with file.open("w" if force else "x", encoding="utf-8") as opened:
-            opened.write(text)
-    except OSError as error:
-        reason = (error.strerror or "unwritable").lower()
-        raise typer.BadParameter(f"cannot write `{file}`: {reason}", param_hint="FILE") from None
+    with writing(file, "FILE"), file.open("w" if force else "x", encoding="utf-8") as opened:
+        opened.write(text)
 
 
 def _asked(option: str, question: str, default: str | None, read: Callable[[str], _Read]) -> _Read:

@@ -136,6 +136,34 @@ def test_2_for_usage(words: tuple[str, ...]) -> None:
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("plan", str(GOOD), "--format", "json"), ("plan", str(GOOD), "--format", "html"),
+        ("plan", str(GOOD), "--emit", "shell"), ("import", "--gpu", "h200", "--", "vllm", "serve", "org/model"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("file", [".", "absent/there.json"])
+def test_2_for_an_output_that_cannot_be_written(
+    words: tuple[str, ...], file: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command, *rest = words
+
+    done = run(command, "-o", file, *rest)
+
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert f"Invalid value for --output: cannot write `{file}`:" in " ".join(done.stderr.replace("│", " ").split())
+
+
+def test_2_for_a_device_file_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", driver_of_one_h200(tmp_path))
+
+    done = run("doctor", "--device-file", str(tmp_path))
+
+    assert (done.exit_code, "Invalid value for --device-file: cannot write" in done.stderr) == (2, True)
+
+
 @pytest.mark.parametrize("command", ["plan", "serve", "verify"])
 def test_3_for_what_does_not_fit(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(CASES / "errors-does-not-fit")
