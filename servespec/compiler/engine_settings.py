@@ -11,7 +11,7 @@ from typing import Any
 from servespec.compiler.engine_homes import VARIABLE_HOMES, flag_home, section_fields
 from servespec.compiler.environment import SECRET_VARIABLES
 from servespec.compiler.facts.attention_workspaces import WORKSPACE_VARIABLE
-from servespec.compiler.facts.engine_fields import EngineField, EngineFlag, EngineTable, Setting
+from servespec.compiler.facts.engine_fields import EngineField, EngineFlag, EngineTable, Fault, Setting
 from servespec.compiler.facts.unbudgeted import PROFILED_LOGITS_VARIABLE
 from servespec.compiler.memory.split import PARTITION_VARIABLE
 from servespec.diagnostics import Diagnostic
@@ -81,15 +81,28 @@ def _unknown_field(
 
 
 def _value(check: SettingsCheck, path: SpecPath, field: EngineField, value: Any) -> Iterator[Diagnostic]:
-    reason = check.table.check_field(field, value)
-    if reason is not None:
-        yield _engine_value(check, path, reason)
+    for fault in check.table.field_faults(field, value):
+        yield _engine_value(check, path, fault)
     yield from _trust(check, path, field, value)
 
 
-def _engine_value(check: SettingsCheck, path: SpecPath, reason: str) -> Diagnostic:
-    message = f"`{dotted(path)}`: {reason}"
-    return rules.S217.at(check.source.place_of(path), message, f"as vLLM {check.table.version} declares it")
+def _engine_value(check: SettingsCheck, path: SpecPath, fault: Fault) -> Diagnostic:
+    """At the value that is wrong, which may stand inside the field's; at a key where that is."""
+    inner = (*path, *fault.path)
+    place = check.source.place_of_key(inner) if fault.is_key else check.source.place_of(inner)
+    return rules.S217.at(place, f"`{dotted(inner)}`: {fault.because}", _fault_help(fault))
+
+
+def _fault_help(fault: Fault) -> str:
+    """What to type in its place."""
+    near = nearest(fault.written, map(str, fault.choices), limit=1) if isinstance(fault.written, str) else ()
+    if near:
+        return f"did you mean `{near[0]}`?"
+    if fault.choices and fault.expected:
+        return "write one of them"
+    if fault.expected.startswith("true or false") and isinstance(fault.written, str):
+        return "write `true` or `false`, without quotes"
+    return f"write {fault.expected}" if fault.expected else "delete it"
 
 
 def _trust(check: SettingsCheck, path: SpecPath, setting: Setting, value: Any) -> Iterator[Diagnostic]:
@@ -132,9 +145,9 @@ def _argument(check: SettingsCheck, key: str, value: Any) -> Iterator[Diagnostic
         yield rules.S212.at(check.source.place_of_key(path), message, f"write `{home}`")
         return
     # A reason quotes the value, which must not happen to a secret.
-    reason = None if flag.secret else check.table.check_value(flag.type, value)
-    if reason is not None and not _switched_off(flag, value):
-        yield _engine_value(check, path, reason)
+    if not flag.secret and not _switched_off(flag, value):
+        for fault in check.table.value_faults(flag.type, value):
+            yield _engine_value(check, path, fault)
     yield from _trust(check, path, flag, value)
 
 

@@ -15,7 +15,16 @@ from importlib import resources
 from types import MappingProxyType
 from typing import Any, cast
 
-from servespec.compiler.facts.field_value import Bounds, FieldType, Kind, check_value, field_type
+from servespec.compiler.facts.field_value import (
+    Bounds,
+    Fault,
+    FieldType,
+    Kind,
+    bound_faults,
+    check_value,
+    faults_in,
+    field_type,
+)
 
 __all__ = [
     "Bounds",
@@ -25,6 +34,7 @@ __all__ = [
     "EngineFlag",
     "EngineTable",
     "EngineVariable",
+    "Fault",
     "FieldType",
     "Form",
     "Kind",
@@ -209,6 +219,14 @@ class EngineTable:
     def check_field(self, setting: EngineField, value: object) -> str | None:
         """As :meth:`check_value`, and the field's bounds."""
         return check_value(setting.type, value, self) or setting.bounds.check(value)
+
+    def value_faults(self, field_type: FieldType, value: object) -> tuple[Fault, ...]:
+        """Everything in ``value`` that is not of ``field_type``."""
+        return faults_in(field_type, value, self)
+
+    def field_faults(self, setting: EngineField, value: object) -> tuple[Fault, ...]:
+        """As :meth:`value_faults`, and the field's bounds."""
+        return faults_in(setting.type, value, self) or bound_faults(setting, value)
 
     def code_in(self, setting: Setting, value: object) -> tuple[str, ...]:
         """Paths inside ``value`` at which the engine would run code from elsewhere; '' is the value itself."""

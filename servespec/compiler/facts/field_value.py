@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import islice
 from typing import Any, Protocol
 
 
@@ -77,12 +78,17 @@ class Bounds:
 
     def check(self, value: object) -> str | None:
         """What is wrong with a number, None where nothing is; other values have no bounds."""
+        broken = self.broken_by(value)
+        return None if broken is None else f"expected {broken}, got `{_shown(value)}`"
+
+    def broken_by(self, value: object) -> str | None:
+        """The bound that a number does not keep, in words."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         for bound, holds, words in _BOUND_TESTS:
             limit = getattr(self, bound)
             if limit is not None and not holds(value, limit):
-                return f"expected {words} {_number(limit)}, got `{_shown(value)}`"
+                return f"{words} {_number(limit)}"
         return None
 
 
@@ -130,29 +136,68 @@ class Configs(Protocol):
     def config(self, name: str) -> Mapping[str, Declared]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What a type does not take: the value at ``path`` inside what was checked, or the key there where ``is_key``.
+
+    ``written`` is that value or key.  ``expected`` says in words what may stand there, '' where nothing may, and
+    ``choices`` lists the values among that, or the keys.
+    """
+
+    path: tuple[str | int, ...]
+    because: str
+    written: object
+    expected: str = ""
+    choices: tuple[Any, ...] = ()
+    is_key: bool = False
+
+    def __str__(self) -> str:
+        """The reason, after the path to what it is about."""
+        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{_shown(step)}" for step in self.path)
+        return f"{steps}: {self.because}" if steps else self.because
+
+
 def check_value(field_type: FieldType, value: object, configs: Configs | None = None) -> str | None:
-    """Why ``value`` is not of ``field_type``, None where it is.
+    """Why ``value`` is not of ``field_type``, None where it is: the first of :func:`faults_in`, in one line.
+
+    A reason about something inside starts with the path to it, as in
+    ``.pass_config.fuse_norm_quant: expected true or false``.
+    """
+    return next(map(str, faults_in(field_type, value, configs)), None)
+
+
+def faults_in(field_type: FieldType, value: object, configs: Configs | None = None) -> tuple[Fault, ...]:
+    """Everything in ``value`` that ``field_type`` does not take; of a list the first.
 
     As a person expects rather than as Python does: true is no integer, ``"4"`` is no number, and only true
-    and false are booleans.  An integer is a float.  Enum names match in any case.  A reason about something
-    inside starts with the path to it, as in ``.pass_config.fuse_norm_quant: expected true or false``; with
-    ``configs`` given, nested configs are checked field by field.
+    and false are booleans.  An integer is a float.  Enum names match in any case.  With ``configs`` given,
+    nested configs are checked field by field.
     """
     alternatives = [one for one in field_type.members if one.kind is not Kind.OBJECT]
     if not alternatives:
-        return None
-    reasons = [_reason(one, value, configs) for one in alternatives]
-    if None in reasons:
-        return None
-    inner = [reason for one, reason in zip(alternatives, reasons, strict=True) if _same_shape(one, value)]
-    return inner[0] if inner else f"expected {_listed(alternatives)}, got `{_shown(value)}`"
+        return ()
+    found = [_faults(one, value, configs) for one in alternatives]
+    if () in found:
+        return ()
+    inner = [faults for one, faults in zip(alternatives, found, strict=True) if _same_shape(one, value)]
+    return inner[0] if inner else (_unexpected(_listed(alternatives), value, field_type.all_choices),)
 
 
-def _reason(one: FieldType, value: object, configs: Configs | None) -> str | None:
+def bound_faults(setting: Declared, value: object) -> tuple[Fault, ...]:
+    """A number outside of the bounds that its field declares."""
+    broken = setting.bounds.broken_by(value)
+    return () if broken is None else (_unexpected(broken, value),)
+
+
+def _unexpected(expected: str, value: object, choices: tuple[Any, ...] = ()) -> Fault:
+    return Fault((), f"expected {expected}, got `{_shown(value)}`", value, expected, choices)
+
+
+def _faults(one: FieldType, value: object, configs: Configs | None) -> tuple[Fault, ...]:
     """Against a single alternative."""
     if _same_shape(one, value):
-        return _inner_reason(one, value, configs)
-    return None if _is_scalar_of(one, value) else f"expected {one}, got `{_shown(value)}`"
+        return tuple(_inner_faults(one, value, configs))
+    return () if _is_scalar_of(one, value) else (_unexpected(str(one), value, one.choices),)
 
 
 def _is_scalar_of(one: FieldType, value: object) -> bool:
@@ -190,38 +235,37 @@ def _same_shape(one: FieldType, value: object) -> bool:
     return one.kind in {Kind.DICT, Kind.CONFIG} and isinstance(value, Mapping)
 
 
-def _inner_reason(one: FieldType, value: Any, configs: Configs | None) -> str | None:
+def _inner_faults(one: FieldType, value: Any, configs: Configs | None) -> Iterator[Fault]:
     if one.kind is Kind.CONFIG:
-        return _config_reason(one.name, value, configs)
-    if one.kind is Kind.DICT:
-        parts = ((f".{_shown(key)}", check_value(one.of[1], inner, configs)) for key, inner in value.items())
-        return _first(parts)
-    if one.kind is Kind.TUPLE and len(value) != len(one.of):
-        return f"expected {len(one.of)} values, got {len(value)}"
-    types = one.of if one.kind is Kind.TUPLE else one.of * len(value)
-    pairs = zip(types, value, strict=True)
-    return _first((f"[{i}]", check_value(kind, inner, configs)) for i, (kind, inner) in enumerate(pairs))
+        yield from _config_faults(one.name, value, configs)
+    elif one.kind is Kind.DICT:
+        for key, inner in value.items():
+            yield from _below(str(key), faults_in(one.of[1], inner, configs))
+    elif one.kind is Kind.TUPLE and len(value) != len(one.of):
+        yield Fault((), f"expected {len(one.of)} values, got {len(value)}", value, f"{len(one.of)} values")
+    else:
+        types = one.of if one.kind is Kind.TUPLE else one.of * len(value)
+        pairs = enumerate(zip(types, value, strict=True))
+        entries = (fault for at, (kind, inner) in pairs for fault in _below(at, faults_in(kind, inner, configs)))
+        yield from islice(entries, 1)
 
 
-def _config_reason(name: str, value: Mapping[str, object], configs: Configs | None) -> str | None:
+def _config_faults(name: str, value: Mapping[str, object], configs: Configs | None) -> Iterator[Fault]:
     if configs is None or not configs.has_config(name):
-        return None
-    return _first((f".{_shown(key)}", _key_reason(name, key, inner, configs)) for key, inner in value.items())
+        return
+    fields = {key: field for key, field in configs.config(name).items() if not field.internal}
+    for key, inner in value.items():
+        setting = fields.get(str(key))
+        if setting is None:
+            because = f"`{name}` has no field of this name that can be set"
+            yield Fault((str(key),), because, str(key), choices=tuple(fields), is_key=True)
+        else:
+            found = faults_in(setting.type, inner, configs) or bound_faults(setting, inner)
+            yield from _below(str(key), found)
 
 
-def _key_reason(name: str, key: str, value: object, configs: Configs) -> str | None:
-    setting = configs.config(name).get(str(key))
-    if setting is None or setting.internal:
-        return f"`{name}` has no field of this name that can be set"
-    return check_value(setting.type, value, configs) or setting.bounds.check(value)
-
-
-def _first(parts: Iterator[tuple[str, str | None]]) -> str | None:
-    """The first reason, after the path that leads to it."""
-    for step, reason in parts:
-        if reason is not None:
-            return f"{step}{reason}" if reason[0] in ".[" else f"{step}: {reason}"
-    return None
+def _below(step: str | int, faults: tuple[Fault, ...]) -> Iterator[Fault]:
+    return (replace(fault, path=(step, *fault.path)) for fault in faults)
 
 
 _NOUNS: Mapping[Kind, str] = {
