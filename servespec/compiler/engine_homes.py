@@ -97,3 +97,14 @@ def section_fields(model: type[OpenSection], table: EngineTable) -> Iterator[Eng
             if settable and name not in seen and not field.internal and (config, name) not in _HIDDEN:
                 seen.add(name)
                 yield field
+
+
+def own_field(section: str, name: str, table: EngineTable) -> EngineField | None:
+    """What the engine declares of a field that a section has itself; None where the engine has no such field."""
+    model = dict(sections())[section]
+    own = (key for key, home in OWN_NAMES.items() if home == f"{section}.{name}")
+    for config, field in (*own, *((config, name) for config in model.engine_configs)):
+        found = table.config(config).get(field) if table.has_config(config) else None
+        if found is not None:
+            return found
+    return None

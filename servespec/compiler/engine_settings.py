@@ -8,13 +8,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from servespec.compiler.engine_homes import VARIABLE_HOMES, flag_home, section_fields
+from servespec.compiler import plan_rules
+from servespec.compiler.engine_homes import VARIABLE_HOMES, flag_home, own_field, section_fields
 from servespec.compiler.environment import SECRET_VARIABLES
 from servespec.compiler.facts.attention_workspaces import WORKSPACE_VARIABLE
 from servespec.compiler.facts.engine_fields import EngineField, EngineFlag, EngineTable, Fault, Setting
 from servespec.compiler.facts.unbudgeted import PROFILED_LOGITS_VARIABLE
 from servespec.compiler.memory.split import PARTITION_VARIABLE
-from servespec.diagnostics import Diagnostic
+from servespec.diagnostics import Diagnostic, Rule
 from servespec.schema import spec_rules as rules
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import dotted, sections, shown, unknown_key
@@ -40,8 +41,10 @@ def settings_findings(check: SettingsCheck) -> Iterator[Diagnostic]:
     for name, model in sections():
         section = getattr(check.spec, name)
         if issubclass(model, OpenSection) and section is not None:
+            yield from _declared(check, name, section)
             yield from _section(check, name, model, section)
     yield from _remote_code(check)
+    yield from _drafting_class(check)
     for key, value in check.spec.engine.args.items():
         yield from _argument(check, key, value)
     for key, value in check.spec.engine.env.items():
@@ -56,6 +59,42 @@ def unclassified(check: SettingsCheck) -> tuple[str, ...]:
     known = {*VARIABLE_HOMES, *_COUNTED_VARIABLES}
     found += [key for key, var in variables if var and var.plan_relevant is not False and key not in known]
     return tuple(found)
+
+
+_NAMED_BY_PLUGINS = frozenset({("model", "quantization"), ("model", "load_format")})
+"""Fields whose names plug-ins of the engine may add to, and whose case does not count.
+
+Source: vllm/model_executor/layers/quantization/__init__.py: register_quantization_config;
+vllm/model_executor/model_loader/__init__.py: register_model_loader.
+"""
+_MOST_LISTED = 12
+_OWN_RULES: Mapping[SpecPath, Rule] = {
+    ("speculative", "method"): plan_rules.R108,
+    ("attention", "backend"): plan_rules.R101,
+}
+
+
+def _declared(check: SettingsCheck, name: str, section: OpenSection) -> Iterator[Diagnostic]:
+    """Names among the values of our own fields, as the engine declares them; numbers have bounds of our own."""
+    for key in type(section).model_fields:
+        path, value = (name, key), getattr(section, key)
+        field = own_field(name, key, check.table)
+        if field is None or not isinstance(value, str) or not field.type.all_choices:
+            continue
+        is_open = path in _NAMED_BY_PLUGINS
+        if check.table.value_faults(field.type.closed, value.lower() if is_open else value):
+            yield _no_such_name(check, path, value, field.type.all_choices)
+        elif not is_open:
+            yield from _trust(check, path, field, value)
+
+
+def _no_such_name(check: SettingsCheck, path: SpecPath, value: str, choices: tuple[Any, ...]) -> Diagnostic:
+    names = tuple(choice for choice in choices if isinstance(choice, str))
+    near = nearest(value, names, limit=1)
+    listed = ", ".join(f"`{name}`" for name in names[:_MOST_LISTED]) + (" ..." if len(names) > _MOST_LISTED else "")
+    rule = rules.S233 if path in _NAMED_BY_PLUGINS else _OWN_RULES.get(path, rules.S217)
+    message = f"`{dotted(path)}`: vLLM {check.table.version} has no `{value}`"
+    return rule.at(check.source.place_of(path), message, f"did you mean `{near[0]}`?" if near else f"it has {listed}")
 
 
 def _section(check: SettingsCheck, name: str, model: type[OpenSection], section: OpenSection) -> Iterator[Diagnostic]:
@@ -127,6 +166,21 @@ def _remote_code(check: SettingsCheck) -> Iterator[Diagnostic]:
     if not _is_commit(model.revision):
         message = "`model.trust_remote_code` runs whatever the repository holds at start"
         yield rules.S213.at(place, message, "pin `model.revision` to a commit of 40 hex digits")
+
+
+def _drafting_class(check: SettingsCheck) -> Iterator[Diagnostic]:
+    """Without a method, the engine takes a dotted name for a class to import.
+
+    Source: vllm/config/speculative.py: SpeculativeConfig._is_custom_proposer_path.
+    """
+    section = check.spec.speculative
+    if section is None or section.model is None or section.method is not None or check.allow_code:
+        return
+    parts = section.model.split(".")
+    if len(parts) > 1 and all(part.isidentifier() for part in parts):
+        message = f"`speculative.model` makes the engine import the class {shown(section.model)}"
+        help_text = "pass `--allow-code` if you trust that code, or write `./` before the name of a folder"
+        yield rules.S213.at(check.source.place_of(("speculative", "model")), message, help_text)
 
 
 def _is_commit(revision: str | None) -> bool:

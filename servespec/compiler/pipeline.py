@@ -15,6 +15,7 @@ from servespec.compiler import plan_rules
 from servespec.compiler.captured import captured, choose_lowering, engine_shapes, stock_list_of
 from servespec.compiler.checks import Findable, findings_of
 from servespec.compiler.curves.step_times import StepTimes
+from servespec.compiler.engine_refusals import engine_refusals
 from servespec.compiler.extension import extension_obstacles
 from servespec.compiler.facts.command_lines import LONGEST_ARGUMENT
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -80,7 +81,7 @@ def compile_spec(request: CompileRequest) -> Plan:
         *spec_findings(request.spec, request.source, request.table, allow_code=request.allow_code),
     )
     if has_errors(early):
-        raise SpecError(early)
+        raise SpecError((*early, *engine_refusals(request.spec, request.source, request.table)))
     resolution = resolve(request)
     plan = _planned(request, resolution, early)
     plan = replace(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from servespec.compiler import plan_rules
+from servespec.compiler.engine_refusals import engine_refusals
 from servespec.compiler.engine_settings import SettingsCheck, settings_findings, unclassified
 from servespec.compiler.facts.engine_fields import EngineTable
 from servespec.compiler.graphs.hand_off import Remedy
@@ -15,10 +16,17 @@ from servespec.schema.spec import ServingSpec
 from servespec.schema.speculative_rules import speculative_findings
 
 
-def spec_findings(
+def early_findings(
     spec: ServingSpec, source: SpecSource, table: EngineTable, *, allow_code: bool
 ) -> tuple[Diagnostic, ...]:
     """Everything that can be said without model facts, network or machine; limits only as far as written."""
+    return (*spec_findings(spec, source, table, allow_code=allow_code), *engine_refusals(spec, source, table))
+
+
+def spec_findings(
+    spec: ServingSpec, source: SpecSource, table: EngineTable, *, allow_code: bool
+) -> tuple[Diagnostic, ...]:
+    """What is to be mended before the rest can be looked at, or can be said of the spec alone."""
     settings = SettingsCheck(spec, source, table, allow_code)
     scheduler = spec.scheduler
     return (

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from servespec.runtime.measured_files import curve_profile, read_measured
 from servespec.runtime.model_config import ModelConfig, Wanted, load_model_config, names_folder
 from servespec.runtime.shipped_facts import shipped_findings
 from servespec.runtime.spec_file import base_folder, further_findings
-from servespec.schema.nearest import nearest
+from servespec.runtime.supported import unknown_version, unsupported
 from servespec.schema.parse import parse_spec
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import DeviceFile, ServingSpec
@@ -51,12 +52,32 @@ class Options:
 def compile_request(source: SpecSource, options: Options) -> CompileRequest:
     """Everything that :func:`servespec.compiler.pipeline.compile_spec` takes.
 
-    Raises SpecError where the spec does not parse, or where engine, device or configs are not to be had.
+    Raises SpecError where the spec does not parse, or where engine, device or configs are not to be had; what the
+    spec itself does wrong is told beside it.
     """
     parsed = parse_spec(source)
     spec = parsed.spec
+    further = partial(
+        further_findings,
+        spec,
+        source,
+        options.allow_code,
+        allow_unverified_engine=options.allow_unverified_engine,
+    )
     if spec is None or has_errors(parsed.diagnostics):
-        raise SpecError([*parsed.diagnostics, *further_findings(spec, source, options.allow_code)])
+        raise SpecError([*parsed.diagnostics, *further()])
+    try:
+        return _gathered(spec, source, options, parsed.diagnostics)
+    except SpecError as error:
+        raise SpecError([*error.diagnostics, *further()]) from None
+
+
+def _gathered(
+    spec: ServingSpec, source: SpecSource, options: Options, parsed: tuple[Diagnostic, ...]
+) -> CompileRequest:
+    refused = tuple(unsupported(spec, source, allow_unverified_engine=options.allow_unverified_engine))
+    if refused:
+        raise SpecError([*parsed, *refused])
     device = _device(spec, source)
     engine, findings = choose_engine(spec, source, options.allow_unverified_engine)
     inherited = tuple(shell_findings(spec, engine.facts_version, os.environ))
@@ -80,7 +101,7 @@ def compile_request(source: SpecSource, options: Options) -> CompileRequest:
         allow_code=options.allow_code,
         with_stock=options.with_stock,
         **read_measured(options.measured),
-        found=(*parsed.diagnostics, *findings, *inherited, *unreadable, *shipped),
+        found=(*parsed, *findings, *inherited, *unreadable, *shipped),
     )
 
 
@@ -103,15 +124,7 @@ def _device(spec: ServingSpec, source: SpecSource) -> Device:
     gpu = spec.hardware.gpu
     if isinstance(gpu, DeviceFile):
         return _device_from_file(gpu.device, source)
-    known = DEVICES.get(gpu.lower())
-    if known is not None:
-        return known
-    near = nearest(gpu, DEVICES)
-    suggestion = f"did you mean `{near[0]}`? " if near else ""
-    names = ", ".join(DEVICES)
-    place = source.place_of(("hardware", "gpu"))
-    message = f"`{gpu}` is not in the device table"
-    raise SpecError([rules.R004.at(place, message, f"{suggestion}It knows {names}; or name `{{device: FILE}}`")])
+    return DEVICES[gpu.lower()]
 
 
 def _device_from_file(name: str, source: SpecSource) -> Device:
@@ -178,9 +191,7 @@ def _unverified(
     nearest_known = nearest_version(version)
     place = source.place_of(("engine", "version"))
     if not allow_unverified:
-        message = f"no facts about vLLM `{version}`; the nearest supported version is `{nearest_known}`"
-        help_text = f"write `version: {nearest_known}`, or pass `--allow-unverified-engine` for an estimate"
-        raise SpecError([rules.R005.at(place, message, help_text)])
+        raise SpecError([unknown_version(version, place)])
     finding = rules.R006.at(place, f"vLLM `{version}` is planned with the facts of `{nearest_known}`")
     engine = replace(
         engine_of_facts(nearest_known, distribution), version=version, verified=False, has_extension_hook=False

@@ -1,9 +1,8 @@
 """A command line, or a file that holds some, read and written as a spec."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from servespec.compiler.checks.resolved import layout_misfit
 from servespec.compiler.command_line.file_commands import server_commands
 from servespec.compiler.command_line.importing import imported_text
 from servespec.compiler.command_line.reading import as_it_listens, command_line_source, ranks_of, read_words
@@ -14,8 +13,7 @@ from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place, in_file_order
 from servespec.runtime.command_file import config_texts, on_the_engine_as_it_is
 from servespec.runtime.spec_file import read_argument, spec_diagnostics
 from servespec.schema.overrides import with_overrides
-from servespec.schema.parse import parse_spec
-from servespec.schema.source import SpecSource, read_source
+from servespec.schema.source import read_source
 
 IMPORTED = "the imported spec"
 
@@ -49,16 +47,5 @@ def imported(command: ServerCommand, gpu: str, count: int | None, settings: tupl
     data = with_overrides(source, settings).data
     where = command.place.file
     text = imported_text(data, leftovers, command.title if where == COMMAND_LINE else f"{where}, {command.title}")
-    written = read_source(text, IMPORTED)
-    findings = (*spec_diagnostics(written, allow_code=True), *_misfit(written))
+    findings = spec_diagnostics(read_source(text, IMPORTED), allow_code=True)
     return Import(text=text, leftovers=leftovers, findings=in_file_order(findings))
-
-
-def _misfit(source: SpecSource) -> Iterator[Diagnostic]:
-    """A number of GPUs that is not the layout's, which a plan would refuse."""
-    spec = parse_spec(source).spec
-    if spec is None or spec.hardware.gpu == "cpu":
-        return
-    needed = ranks_of(source.data)
-    if needed != spec.hardware.count:
-        yield layout_misfit(needed, spec.hardware.count, source.place_of(("hardware", "count")))

@@ -4,13 +4,14 @@ import sys
 from pathlib import Path
 
 from servespec.compiler.facts.engine_fields import table, versions
-from servespec.compiler.spec_checks import spec_findings
+from servespec.compiler.spec_checks import early_findings
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.presets.catalog import preset_bytes, preset_names
 from servespec.provenance import PRESET_PREFIX
 from servespec.runtime.config_rules import R008, R014, R023
 from servespec.runtime.document_kinds import Kind, kind_by_hand, use_of, written_kind
 from servespec.runtime.json_mapping import json_mapping
+from servespec.runtime.supported import unsupported
 from servespec.schema.nearest import nearest
 from servespec.schema.overlays import EXTENDS, layered
 from servespec.schema.overrides import with_overrides
@@ -112,12 +113,15 @@ def spec_diagnostics(source: SpecSource, *, allow_code: bool) -> tuple[Diagnosti
     return (*parsed.diagnostics, *further_findings(parsed.spec, source, allow_code))
 
 
-def further_findings(spec: ServingSpec | None, source: SpecSource, allow_code: bool) -> tuple[Diagnostic, ...]:
+def further_findings(
+    spec: ServingSpec | None, source: SpecSource, allow_code: bool, *, allow_unverified_engine: bool = False
+) -> tuple[Diagnostic, ...]:
     """What the later rules say about the values that were accepted, so that all faults show in one run."""
     if spec is None:
         return ()
     version = spec.engine.version if spec.engine.version in versions() else versions()[-1]
-    return spec_findings(spec, source, table(version), allow_code=allow_code)
+    found = early_findings(spec, source, table(version), allow_code=allow_code)
+    return (*found, *unsupported(spec, source, allow_unverified_engine=allow_unverified_engine))
 
 
 def base_folder(source: SpecSource) -> Path:

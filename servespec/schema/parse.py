@@ -74,7 +74,7 @@ def _findings(detail: ErrorDetails, source: SpecSource) -> Iterator[Diagnostic]:
     path = _data_path(detail["loc"], source.data)
     match detail["type"]:
         case "missing":
-            if not (_is_misspelled(path, source.data) or _is_misplaced(path, source.data)):
+            if not stands_elsewhere(path, source.data):
                 yield _missing(path, source)
         case "extra_forbidden":
             yield unknown_key(path, source)
@@ -111,8 +111,12 @@ def _is_tag(step: str, here: Mapping[str, Any], path: SpecPath) -> bool:
     return step not in here and (section is None or step not in section.model_fields)
 
 
+def stands_elsewhere(path: SpecPath, data: Mapping[str, Any]) -> bool:
+    """Whether the key that is missing at ``path`` stands there misspelled or elsewhere, which is told in that place."""
+    return _is_misspelled(path, data) or _is_misplaced(path, data)
+
+
 def _is_misspelled(path: SpecPath, data: Any) -> bool:
-    """Whether a key beside the missing one stands for it, which is told where that stands."""
     section, here = section_at(path[:-1]), data
     for step in path[:-1]:
         here = here[step]
@@ -121,8 +125,12 @@ def _is_misspelled(path: SpecPath, data: Any) -> bool:
 
 
 def _is_misplaced(path: SpecPath, data: Mapping[str, Any]) -> bool:
-    """Whether the missing key stands at the top or in another section, where it is told where it belongs."""
-    others = [data, *(value for value in data.values() if isinstance(value, Mapping))] if len(path) > 1 else []
+    """Whether it stands at the top or in another section."""
+    if len(path) == 1:
+        return False
+    others = [value for value in data.values() if isinstance(value, Mapping)]
+    if path[-1] not in ServingSpec.model_fields:
+        others.append(data)
     homes = sections_with(str(path[-1]))
     return homes[:1] == (path[0],) and any(path[-1] in one for one in others)
 
@@ -330,12 +338,14 @@ def shown(value: Any) -> str:
     return f"`{text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + '…'}`"
 
 
+PLACEHOLDER = "?"
+"""A name of a model or GPU in a spec that is parsed without what was refused."""
 _PLACEHOLDERS: Mapping[SpecPath, Any] = {
     ("servespec",): 1,
-    ("model",): {"id": "?"},
-    ("model", "id"): "?",
-    ("hardware",): {"gpu": "?"},
-    ("hardware", "gpu"): "?",
+    ("model",): {"id": PLACEHOLDER},
+    ("model", "id"): PLACEHOLDER,
+    ("hardware",): {"gpu": PLACEHOLDER},
+    ("hardware", "gpu"): PLACEHOLDER,
 }
 """What stands for a required value that is missing or refused, so that the rest can be looked at."""
 

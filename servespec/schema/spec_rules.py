@@ -183,5 +183,12 @@ S232 = Rule(
     "vllm/v1/worker/gpu/spec_decode/ngram/speculator.py: NgramGPUSpeculator; "
     "vllm/v1/worker/gpu/spec_decode/rejection_sampler.py: RejectionSampler",
 )  # fmt: skip
+S233 = Rule(
+    "S233", "not-the-engines-own-name", Severity.WARNING, "only a plug-in can have registered this name",
+    "Plug-ins of the engine may add quantization methods and load formats under names of their own. Where none has, "
+    "the engine stops at start; the plan knows nothing of what a plug-in's name stands for.",
+    "vllm/model_executor/layers/quantization/__init__.py: register_quantization_config; "
+    "vllm/model_executor/model_loader/__init__.py: register_model_loader",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -131,7 +131,7 @@ def _spec(method: str) -> dict[str, Any]:
         "qwen3-8b",
         "h200",
         scheduler={"max_num_seqs": 64, "max_num_batched_tokens": 2048},
-        speculative={"method": method, "num_speculative_tokens": 3},
+        speculative={"method": method, "model": "org/draft", "num_speculative_tokens": 3},
         engine={"version": "0.33.0", "lowering": "legacy"},
     )
 

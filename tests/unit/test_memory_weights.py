@@ -279,7 +279,8 @@ def test_mtp_layers_are_the_targets_last_kind(tmp_path: Path) -> None:
 
 
 def test_a_drafter_without_a_known_config_is_unknown(tmp_path: Path) -> None:
-    plan = planned_model(tmp_path, QWEN3_8B, speculative={"method": "eagle3", "num_speculative_tokens": 3})
+    speculative = {"method": "eagle3", "model": "org/draft", "num_speculative_tokens": 3}
+    plan = planned_model(tmp_path, QWEN3_8B, speculative=speculative)
 
     (line,) = drafter_lines(plan.resolution, decoder_of(plan.resolution.request.target, None, None))
 

@@ -1,25 +1,30 @@
-"""What resolution decided: refusals of the engine, a changed mode or runner, an open backend, the GPU count."""
+"""What resolution decided: refusals of the engine, a changed mode or runner, an open backend."""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable
+from servespec.compiler.engine_refusals import engine_refusals
 from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.graphs.split import CaptureFields
 from servespec.compiler.memory.split import PARTITION_VARIABLE, layer_partition, split_of
-from servespec.compiler.parallel_ranks import world_ranks
 from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.step import Refusal, Weight
-from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place
+from servespec.diagnostics import Diagnostic
 from servespec.schema.source import SpecPath
 
 _WEIGHT_RULES = {Weight.REFUSED: rules.R101, Weight.WARNED: rules.R102, Weight.UNKNOWN: rules.R103}
 
 
 def _engine_refuses(subject: Findable) -> Iterator[Diagnostic]:
-    for refusal in subject.resolution.refusals:
-        yield refusal_finding(refusal, subject)
+    """What the spec alone tells is told once, with both places."""
+    request = subject.resolution.request
+    by_spec = tuple(engine_refusals(request.spec, request.source, request.table))
+    yield from by_spec
+    told = {finding.message for finding in by_spec}
+    found = (refusal_finding(refusal, subject) for refusal in subject.resolution.refusals)
+    yield from (finding for finding in found if finding.message not in told)
 
 
 def refusal_finding(refusal: Refusal, subject: Findable) -> Diagnostic:
@@ -89,21 +94,6 @@ def _backend_ambiguous(subject: Findable) -> Iterator[Diagnostic]:
     yield rules.R112.at(subject.place("attention", "backend"), message, help_text)
 
 
-def _hardware_count(subject: Findable) -> Iterator[Diagnostic]:
-    spec = subject.resolution.request.spec
-    needed = world_ranks(spec)
-    if needed != spec.hardware.count and not is_cpu(subject.resolution.device):
-        yield layout_misfit(needed, spec.hardware.count, subject.place("hardware", "count"))
-
-
-def layout_misfit(needed: int, count: int, place: Place) -> Diagnostic:
-    """The finding where ``count`` GPUs are not the ``needed`` ones of the layout."""
-    gpus = f"{needed} GPU{'' if needed == 1 else 's'}"
-    message = f"the layout needs {gpus} and `hardware.count` is `{count}`"
-    way = f"pass `--count {needed}`" if place.file == COMMAND_LINE else f"write `count: {needed}`"
-    return rules.R114.at(place, message, f"{way}, or change `parallel`")
-
-
 def _layer_partition(subject: Findable) -> Iterator[Diagnostic]:
     spec, layers = subject.resolution.request.spec, subject.resolution.request.target.traits.num_hidden_layers
     if PARTITION_VARIABLE not in spec.engine.env or layers is None:
@@ -123,6 +113,5 @@ CHECKS: tuple[Check, ...] = (
     _default_mode_lost,
     _runner_v1,
     _backend_ambiguous,
-    _hardware_count,
     _layer_partition,
 )

@@ -53,6 +53,11 @@ class FieldType:
         return self.of if self.kind is Kind.UNION else (self,)
 
     @property
+    def closed(self) -> "FieldType":
+        """The type without free text, so that names alone are left."""
+        return replace(self, of=tuple(one for one in self.of if one.kind is not Kind.STR))
+
+    @property
     def accepts_null(self) -> bool:
         return any(one.kind in {Kind.NULL, Kind.ANY} for one in self.members)
 

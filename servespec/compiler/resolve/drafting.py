@@ -8,13 +8,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from servespec.compiler import plan_rules as rules
-from servespec.compiler.facts.engine_fields import EngineTable
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.tiers import Tier, tiers_up_to
 from servespec.compiler.model import Model
 from servespec.diagnostics import Diagnostic
 from servespec.provenance import Origin, Resolved
-from servespec.schema.nearest import nearest
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import SpeculativeSection
 from servespec.units import Requests, TokensPerRequest
@@ -62,14 +60,12 @@ def resolve_drafting(
     section: SpeculativeSection | None,
     draft: Model | None,
     source: SpecSource,
-    table: EngineTable,
 ) -> Drafting:
     """The drafting of a spec. ``draft`` is the drafting model, None where it is not known."""
     if section is None:
         return NO_DRAFTING
-    method, method_findings = _method(section, draft, source, table)
+    method = _method(section, draft)
     drafts = _num_speculative_tokens(section, draft, method.value)
-    findings = [*method_findings, *_draft_findings(section, draft, method.value, drafts, source)]
     k = drafts.value if drafts is not None else 1
     anchor = draft is None or draft.sample_from_anchor
     return Drafting(
@@ -79,25 +75,15 @@ def resolve_drafting(
         query_len=_query_len(method.value, anchor, k),
         ranges=_ranges(section),
         sample_from_anchor=anchor,
-        findings=tuple(findings),
+        findings=tuple(_draft_findings(section, draft, method.value, drafts, source)),
     )
 
 
-def _method(
-    section: SpeculativeSection, draft: Model | None, source: SpecSource, table: EngineTable
-) -> tuple[Resolved[str | None], tuple[Diagnostic, ...]]:
+def _method(section: SpeculativeSection, draft: Model | None) -> Resolved[str | None]:
     written = section.method
     if written is None:
-        return Resolved(_inferred_method(section, draft), Origin.DERIVED, "inferred from the draft model"), ()
-    known = table.config("SpeculativeConfig")["method"].type.all_choices
-    if written in known:
-        canonical = "mtp" if written.endswith(_MTP_SUFFIX) else written
-        return Resolved(canonical, Origin.SPEC, "set in the spec"), ()
-    near = nearest(written, known, limit=1)
-    help_text = f"did you mean `{near[0]}`?" if near else f"it takes {', '.join(f'`{m}`' for m in known[:12])}"
-    place = source.place_of(("speculative", "method"))
-    finding = rules.R108.at(place, f"vLLM {table.version} has no method `{written}`", help_text)
-    return Resolved(near[0] if near else None, Origin.SPEC, "set in the spec"), (finding,)
+        return Resolved(_inferred_method(section, draft), Origin.DERIVED, "inferred from the draft model")
+    return Resolved("mtp" if written.endswith(_MTP_SUFFIX) else written, Origin.SPEC, "set in the spec")
 
 
 def _inferred_method(section: SpeculativeSection, draft: Model | None) -> str:

@@ -113,7 +113,7 @@ class Resolution:
 def resolve(request: ResolveRequest) -> Resolution:
     """Fills every blank; what the engine would refuse is in ``refusals``, what servespec found in ``findings``."""
     spec = request.spec
-    untiered = resolve_drafting(spec.speculative, request.draft, request.source, request.table)
+    untiered = resolve_drafting(spec.speculative, request.draft, request.source)
     limits = resolve_batch_limits(batch_request(request, untiered))
     drafting, tier_choice = with_curve_tiers(
         untiered, spec.speculative, request.profile, limits.max_num_seqs.value, request.source

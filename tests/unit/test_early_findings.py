@@ -1,0 +1,109 @@
+"""What `validate` says of a spec without a model, and that `plan` says the same once, beside what it cannot find."""
+
+from typing import Any
+
+import pytest
+
+from servespec.diagnostics import SpecError
+from servespec.runtime.gather import Options, compile_request
+from servespec.runtime.spec_file import spec_diagnostics
+from servespec.schema.overrides import with_overrides
+from servespec.schema.source import read_source
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+BASE = "servespec: 1\nmodel: {id: org/absent}\nhardware: {gpu: h200}\n"
+FLAWS = {
+    "hardware.gpu=h2000": "R004",
+    "engine.version=0.34.0": "R005",
+    "attention.backend=FLASH_ATN": "R101",
+    "scheduler={max_num_seqs: 256, max_num_batched_tokens: 128}": "R101",
+    "parallel.tensor_parallel_size=2": "R114",
+    "speculative={method: eagel3, num_speculative_tokens: 3}": "R108",
+    "speculative={method: eagle3, num_speculative_tokens: 3}": "R101",
+    "speculative={num_speculative_tokens: 3}": "R101",
+    "speculative={method: ngram, num_speculative_tokens: 3, prompt_lookup_min: 5, prompt_lookup_max: 2}": "R101",
+    "lora={max_cpu_loras: 0, max_loras: 4}": "R101",
+    "model.dtype=floot16": "S217",
+    "memory.kv_cache_dtype=fp8_e4m": "S217",
+    "model.quantization=fp9": "S233",
+    "model.load_format=safetensor": "S233",
+}
+
+
+def said_of(setting: str) -> list[str]:
+    source = with_overrides(read_source(BASE, "spec.yaml"), (setting,))
+    return [finding.code for finding in spec_diagnostics(source, allow_code=False)]
+
+
+@pytest.mark.parametrize("setting", FLAWS)
+def test_a_flaw_is_told_without_a_model(setting: str) -> None:
+    assert said_of(setting) == [FLAWS[setting]]
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "hardware.gpu=H200", "engine.version=0.32.0", "attention.backend=flash_attn", "attention.backend=auto",
+        "scheduler={max_num_seqs: 256, max_num_batched_tokens: 256}", "model.quantization=AWQ",
+        "model.load_format=Dummy", "memory.kv_cache_dtype=fp8", "model.dtype=half",
+        "speculative={method: mtp, num_speculative_tokens: 3}", "speculative={method: glm4_moe_mtp}",
+        "speculative={method: dspark}", "speculative={method: suffix}", "speculative={model: org/draft}",
+        "speculative={method: extract_hidden_states, num_speculative_tokens: 1}",
+        "speculative={method: ngram, num_speculative_tokens: 3, prompt_lookup_min: 5}",
+        "lora={max_cpu_loras: 4, max_loras: 4}",
+    ],
+)  # fmt: skip
+def test_what_the_engine_takes_is_no_flaw(setting: str) -> None:
+    assert said_of(setting) == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "code"),
+    [("hardware={gpu: h200, count: two}", "S106"), ("speculative={method: eagle3, model: 5}", "S103")],
+)
+def test_a_value_that_is_refused_is_not_missing_as_well(setting: str, code: str) -> None:
+    source = with_overrides(read_source(BASE, "spec.yaml"), ("parallel.tensor_parallel_size=1", setting))
+
+    assert [finding.code for finding in spec_diagnostics(source, allow_code=False)] == [code]
+
+
+@pytest.mark.parametrize("other", ["lora={max_loras: 2}", "parallel.pipeline_parallel_size=2"])
+def test_adaptive_verification_does_not_go_with_everything(other: str) -> None:
+    drafting = "speculative={method: mtp, num_speculative_tokens: 2, enable_adaptive_verification: true}"
+    source = with_overrides(read_source(BASE.replace("h200", "h200, count: 2"), "spec.yaml"), (drafting, other))
+    found = spec_diagnostics(source, allow_code=False)
+
+    words = "LoRA" if other.startswith("lora") else "pipeline parallelism"
+    said = f"`speculative.enable_adaptive_verification`: adaptive verification does not run with {words}"
+    assert [finding.message for finding in found if finding.code == "R101"] == [said]
+
+
+def planned_findings(*settings: str, **options: Any) -> list[str]:
+    source = with_overrides(read_source(BASE, "spec.yaml"), settings)
+    with pytest.raises(SpecError) as refused:
+        compile_request(source, Options(**options))
+    return sorted(finding.code for finding in refused.value.diagnostics)
+
+
+def test_a_plan_tells_all_of_them_in_one_run() -> None:
+    settings = ("hardware.gpu=h2000", "engine.version=0.34.0", "attention.backend=FLASH_ATN", "model.dtype=floot16")
+
+    assert planned_findings(*settings) == ["R004", "R005", "R101", "S217"]
+
+
+def test_a_model_that_is_absent_hides_nothing() -> None:
+    assert planned_findings("lora={max_cpu_loras: 0}") == ["R001", "R101"]
+
+
+def test_an_unverified_engine_may_be_asked_for() -> None:
+    assert planned_findings("engine.version=0.34.0", allow_unverified_engine=True) == ["R001"]
+
+
+@pytest.mark.parametrize("method", ["method: custom_class, ", ""])
+def test_a_class_of_the_users_own_needs_consent(method: str) -> None:
+    setting = f"speculative={{{method}model: my_module.Mine, num_speculative_tokens: 2}}"
+    source = with_overrides(read_source(BASE, "spec.yaml"), (setting,))
+
+    assert said_of(setting) == ["S213"]
+    assert spec_diagnostics(source, allow_code=True) == ()
