@@ -13,6 +13,7 @@ from servespec.compiler.engine_homes import VARIABLE_HOMES, flag_home, own_field
 from servespec.compiler.environment import SECRET_VARIABLES
 from servespec.compiler.facts.attention_workspaces import WORKSPACE_VARIABLE
 from servespec.compiler.facts.engine_fields import EngineField, EngineFlag, EngineTable, Fault, Setting
+from servespec.compiler.facts.model_traits import LONG_VARIABLE
 from servespec.compiler.facts.unbudgeted import PROFILED_LOGITS_VARIABLE
 from servespec.compiler.memory.split import PARTITION_VARIABLE
 from servespec.diagnostics import Diagnostic, Rule
@@ -22,8 +23,8 @@ from servespec.schema.parse import dotted, sections, shown, unknown_key
 from servespec.schema.source import SpecPath, SpecSource
 from servespec.schema.spec import OpenSection, ServingSpec
 
-_COUNTED_VARIABLES = frozenset({PARTITION_VARIABLE, PROFILED_LOGITS_VARIABLE, WORKSPACE_VARIABLE})
-"""Variables whose whole effect is on memory, and counted there."""
+_COUNTED_VARIABLES = frozenset({PARTITION_VARIABLE, PROFILED_LOGITS_VARIABLE, WORKSPACE_VARIABLE, LONG_VARIABLE})
+"""Variables whose whole effect is known: on memory, counted there, or which lengths the engine takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,9 @@ def _engine_refuses(subject: Findable) -> Iterator[Diagnostic]:
 def refusal_finding(refusal: Refusal, subject: Findable) -> Diagnostic:
     path: SpecPath = tuple(refusal.field.split("."))
     message = f"`{refusal.field}`: {refusal.because}"
-    return _WEIGHT_RULES[refusal.weight].at(subject.place(*path), message, f"the rule is {refusal.source}")
+    rule = f"the rule is {refusal.source}"
+    help_text = f"{refusal.help}; {rule}" if refusal.help else rule
+    return _WEIGHT_RULES[refusal.weight].at(subject.place(*path), message, help_text)
 
 
 def _mode_changed(subject: Findable) -> Iterator[Diagnostic]:

@@ -418,6 +418,27 @@ def derived_max_model_len(config: Config) -> Resolved[Tokens | None]:
     return Resolved(Tokens(int(length * factor)), Origin.DERIVED, because)
 
 
+LONG_VARIABLE = "VLLM_ALLOW_LONG_MAX_MODEL_LEN"
+"""The variable with which the engine takes any length."""
+
+
+def longest_askable_len(config: Config, *, without_window: bool) -> Tokens | None:
+    """The longest context that may be asked for; None where a config.json names none, so that any may.
+
+    ``without_window``: sliding windows are switched off, and positions end where one does.
+
+    Source: vllm/config/model.py, _get_and_verify_max_len, where a length is given.
+    """
+    text = text_config(config)
+    named = _named_length(text)
+    window = _sliding_window(text) if without_window else None
+    lengths = [length for length in (window, named and named[0]) if length is not None]
+    if not lengths:
+        return None
+    longest = int(min(lengths) * _rope_factor(text, tuple(_rope_parameters(text))))
+    return Tokens(max(longest, _integer(text, "model_max_length") or 0))
+
+
 def _named_length(text: Config) -> tuple[int, str] | None:
     override = _integer(text, "model_max_length")
     if override:

@@ -1,6 +1,8 @@
 """A spec in the terms of each resolver: the question about limits, runner, mode and attention."""
 
 from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode, connector_needs_piecewise
 from servespec.compiler.facts.devices import is_cpu
@@ -193,9 +195,13 @@ def attention_question(request: ResolveRequest, model: Model, drafting: Drafting
 
 
 def _dtype(written: str | None, config: str | None) -> str:
-    if written not in (None, "auto"):
-        return str(written)
+    if written is not None and written != "auto":
+        return _SHORT_DTYPES.get(written, written)
     return config if config in ("float16", "bfloat16") else "bfloat16"
+
+
+_SHORT_DTYPES: Final = MappingProxyType({"half": "float16", "float": "float32"})
+"""Source: vllm/config/model.py: _STR_DTYPE_TO_TORCH_DTYPE."""
 
 
 def _per_rank(heads: int | None, ranks: int) -> int | None:

@@ -8,8 +8,9 @@ from servespec.compiler.engine import Engine
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import Device
 from servespec.compiler.facts.engine_fields import EngineTable
-from servespec.compiler.facts.model_traits import limited_to_draft
+from servespec.compiler.facts.model_traits import LONG_VARIABLE, limited_to_draft, longest_askable_len
 from servespec.compiler.model import Model
+from servespec.compiler.resolve.step import Refusal
 from servespec.provenance import Origin, Resolved
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
@@ -66,6 +67,30 @@ def max_model_len(request: ResolveRequest) -> Resolved[Tokens | None]:
     return own if limited == own.value else Resolved(limited, Origin.DERIVED, "the draft model follows no further")
 
 
+def context_refusals(request: ResolveRequest) -> tuple[Refusal, ...]:
+    """A length above what the model's config names, which the engine takes with a variable alone.
+
+    A pooling model may have a length of its own beside its config.
+
+    Source: vllm/config/model.py: _get_and_verify_max_len.
+    """
+    spec, target = request.spec, request.target
+    written = spec.model.max_model_len
+    longest = longest_askable_len(
+        target.config, without_window=engine_field(spec, "model", "disable_sliding_window", False) is True
+    )
+    if written is None or longest is None or written <= longest or target.traits.is_pooling:
+        return ()
+    if turns_on(spec, LONG_VARIABLE):
+        return ()
+    because = f"`{written}` is above the {longest} tokens of the model's config"
+    help_text = (
+        f"write `{longest}` or less, or `engine.env.{LONG_VARIABLE}: 1` where longer positions are known to work"
+    )
+    return (Refusal("model.max_model_len", because, _LONGEST, help=help_text),)
+
+
+_LONGEST = "vllm/config/model.py: _get_and_verify_max_len"
 _OWN_POSITIONS = "draft_model"
 """The method whose draft keeps its own longest context; the others take on the target's.
 

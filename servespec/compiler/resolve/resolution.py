@@ -51,6 +51,7 @@ from servespec.compiler.resolve.questions import (
 from servespec.compiler.resolve.request import (
     ResolveRequest,
     asked_mode,
+    context_refusals,
     max_model_len,
     verifies_adaptively,
 )
@@ -164,6 +165,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         config_mode=config_mode(asked),
         steps=mode.steps,
         refusals=(
+            *context_refusals(request),
             *limits.findings,
             *runner.findings,
             *mode.findings,

@@ -30,12 +30,16 @@ class Weight(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Something about ``field`` that the engine refuses, warns of, or that cannot be decided here."""
+    """Something about ``field`` that the engine refuses, warns of, or that cannot be decided here.
+
+    ``help`` says what to type instead, '' where the reason says all that can be said.
+    """
 
     field: str
     because: str
     source: str
     weight: Weight = Weight.REFUSED
+    help: str = ""
 
 
 def refused(findings: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
