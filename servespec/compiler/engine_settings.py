@@ -16,7 +16,7 @@ from servespec.compiler.facts.engine_fields import EngineField, EngineFlag, Engi
 from servespec.compiler.facts.model_traits import LONG_VARIABLE
 from servespec.compiler.facts.unbudgeted import PROFILED_LOGITS_VARIABLE
 from servespec.compiler.memory.split import PARTITION_VARIABLE
-from servespec.diagnostics import Diagnostic, Rule
+from servespec.diagnostics import Diagnostic, Related, Rule
 from servespec.schema import spec_rules as rules
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import dotted, sections, shown, unknown_key
@@ -48,6 +48,7 @@ def settings_findings(check: SettingsCheck) -> Iterator[Diagnostic]:
     yield from _drafting_class(check)
     for key, value in check.spec.engine.args.items():
         yield from _argument(check, key, value)
+    yield from _spelled_twice(check)
     for key, value in check.spec.engine.env.items():
         yield from _variable(check, key, value)
 
@@ -204,6 +205,21 @@ def _argument(check: SettingsCheck, key: str, value: Any) -> Iterator[Diagnostic
         for fault in check.table.value_faults(flag.type, value):
             yield _engine_value(check, path, fault)
     yield from _trust(check, path, flag, value)
+
+
+def _spelled_twice(check: SettingsCheck) -> Iterator[Diagnostic]:
+    """One flag under two spellings, of which the engine takes the last."""
+    first: dict[str, str] = {}
+    for key in check.spec.engine.args:
+        flag = check.table.flag(key)
+        if flag is None:
+            continue
+        before = first.setdefault(flag.name, key)
+        if before != key:
+            related = [Related(f"`{before}`", check.source.place_of_key(("engine", "args", before)))]
+            message = f"`{key}` and `{before}` are the same flag"
+            place = check.source.place_of_key(("engine", "args", key))
+            yield rules.S206.at(place, message, "delete one of the two", related)
 
 
 def _switched_off(flag: EngineFlag, value: Any) -> bool:

@@ -256,6 +256,20 @@ def _eager_against_sizes(written: Written) -> Iterator[Diagnostic]:
             yield rules.S207.at(written.key_place(name), message, f"delete `{name}` or `enforce_eager`", related)
 
 
+def _cpu_against_sizes(written: Written) -> Iterator[Diagnostic]:
+    """Source: vllm/platforms/cpu.py: CpuPlatform.check_and_update_config, which takes every graph away."""
+    if written.spec.hardware.gpu != "cpu" or written.spec.model.enforce_eager:
+        return
+    related = [Related("`gpu: cpu`", written.source.place_of(("hardware", "gpu")))]
+    sizes = [name for name in written.set_fields((*NEW_FIELDS, *LEGACY_FIELDS)) if getattr(written.fields, name) != ()]
+    lost = [_path(name) for name in sizes]
+    if written.spec.memory.max_cudagraph_memory is not None:
+        lost.append(("memory", "max_cudagraph_memory"))
+    for path in lost:
+        message = f"a CPU captures no graphs, so `{path[-1]}` would be lost"
+        yield rules.S207.at(written.source.place_of_key(path), message, f"delete `{path[-1]}`", related)
+
+
 def _v1_runner(written: Written) -> Iterator[Diagnostic]:
     new = written.set_fields(NEW_FIELDS)
     if written.spec.engine.model_runner == "v1" and new:
@@ -298,6 +312,7 @@ CHECKS: tuple[Check, ...] = (
     _cap_beyond_limit,
     _mode_against_sizes,
     _eager_against_sizes,
+    _cpu_against_sizes,
     _v1_runner,
     _units,
 )
