@@ -176,9 +176,15 @@ def _size_spellings(letter: str) -> tuple[str, ...]:
     return (letter, f"{letter}b", f"{letter}i", f"{letter}ib")
 
 
+# Chosen: nobody serves with less than a fifth of a device, so a smaller number is a fraction with a slip in it.
+_LEAST_PERCENT = 20
+
+
 def _outside_of_one(amount: _Amount) -> Refusal:
     if amount.suffix or not 1 < amount.number <= 100:
         return Refusal("the value is not above 0 and up to 1", _FRACTION_FORM)
+    if amount.number < _LEAST_PERCENT:
+        return Refusal("the value is above 1", _FRACTION_FORM)
     percent = format(amount.number.normalize(), "f")
     fraction = format((amount.number / 100).normalize(), "f")
     return Refusal("the value is above 1", f"`{percent}%` or `{fraction}`")
