@@ -20,6 +20,7 @@ from servespec.diagnostics import Diagnostic, Related, Rule
 from servespec.schema import spec_rules as rules
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import dotted, sections, shown, unknown_key
+from servespec.schema.renamed import unread_variable_help
 from servespec.schema.source import SpecPath, SpecSource
 from servespec.schema.spec import OpenSection, ServingSpec
 
@@ -232,8 +233,10 @@ def _unknown_flag(check: SettingsCheck, path: SpecPath, key: str) -> Diagnostic:
     if finding.rule is rules.S108:
         return finding
     near = nearest(key, _spellings(check.table, key), limit=1)
-    help_text = f"did you mean `{near[0]}`?" if near else "`servespec explain engine.args` lists the flags"
+    help_text = f"did you mean `{near[0]}`?" if near else "`vllm serve --help=all` lists the flags"
     message = f"vLLM {check.table.version} has no flag `{key}`"
+    if not key.strip("-_ "):
+        message, help_text = "a flag has no name", "write the flag's name, or delete the line"
     return rules.S215.at(check.source.place_of_key(path), message, help_text)
 
 
@@ -254,8 +257,10 @@ def _variable(check: SettingsCheck, key: str, value: Any) -> Iterator[Diagnostic
     place = check.source.place_of_key(path)
     variable = check.table.variable(key)
     if variable is None:
-        near = nearest(key, check.table.variables(), limit=1)
-        help_text = f"did you mean `{near[0]}`?" if near else "set it in the shell that starts the server"
+        if not key.strip():
+            yield rules.S216.at(place, "a variable has no name", "write its name, or delete the line")
+            return
+        help_text = unread_variable_help(key, value, nearest(key, check.table.variables(), limit=1))
         yield rules.S216.at(place, f"vLLM {check.table.version} reads no variable `{key}`", help_text)
         return
     home = VARIABLE_HOMES.get(key)

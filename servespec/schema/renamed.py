@@ -74,3 +74,29 @@ RENAMED: Mapping[str, Replacement] = {
 def renamed_field(key: str) -> Replacement | None:
     """What became of ``key``; dashes and underscores are the same."""
     return RENAMED.get(key.removeprefix("--").replace("-", "_"))
+
+
+REMOVED_VARIABLES: Mapping[str, str] = {
+    "VLLM_ALL2ALL_BACKEND": "parallel.all2all_backend",
+    "VLLM_ATTENTION_BACKEND": "attention.backend",
+    "VLLM_FLASHINFER_DISABLE_Q_QUANTIZATION": "attention.disable_flashinfer_q_quantization",
+    "VLLM_FLASH_ATTN_MAX_NUM_SPLITS_FOR_CUDA_GRAPH": "attention.flash_attn_max_num_splits_for_cuda_graph",
+    "VLLM_FLASH_ATTN_VERSION": "attention.flash_attn_version",
+    "VLLM_USE_TRTLLM_ATTENTION": "attention.use_trtllm_attention",
+}
+"""Variables that the engine read once and the field that stands for each now."""
+
+_ENGINE_PREFIX = "VLLM_"
+
+
+def unread_variable_help(name: str, value: object, near: tuple[str, ...]) -> str:
+    """What to write in place of a variable that the engine does not read; ``near`` are those that it does.
+
+    Setting one of the engine's prefix in the shell would do as little as in a spec.
+    """
+    field = REMOVED_VARIABLES.get(name)
+    if field is not None:
+        return f"write `{field}: {value}`"
+    if near:
+        return f"did you mean `{near[0]}`?"
+    return "delete it" if name.startswith(_ENGINE_PREFIX) else "set it in the shell that starts the server"

@@ -12,6 +12,7 @@ from servespec.compiler.engine_homes import VARIABLE_HOMES
 from servespec.compiler.facts.engine_fields import EngineTable
 from servespec.diagnostics import Diagnostic
 from servespec.schema.nearest import nearest
+from servespec.schema.renamed import unread_variable_help
 
 
 def carried_variables(program: Program, table: EngineTable, found: list[Diagnostic]) -> Iterator[Carried]:
@@ -35,8 +36,7 @@ def carried_variables(program: Program, table: EngineTable, found: list[Diagnost
 def _carried(word: Word, name: str, value: str, table: EngineTable) -> Carried | Diagnostic:
     variable = table.variable(name)
     if variable is None:
-        near = nearest(name, table.variables(), limit=1)
-        help_text = f"did you mean `{near[0]}`?" if near else "set it in the shell that starts the server"
+        help_text = unread_variable_help(name, value, nearest(name, table.variables(), limit=1))
         return rules.S315.at(word.place, f"vLLM {table.version} reads no variable {word.flag}", help_text)
     if variable.secret:
         return secret(name, name, word)
