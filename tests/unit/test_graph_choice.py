@@ -177,7 +177,7 @@ def test_steps_that_no_bound_would_cover_are_not_blamed_on_it() -> None:
 
     (eager,) = (one for one in plan.diagnostics if one.code in ("P106", "P107"))
     assert eager.code == "P106"
-    assert eager.help == "write `max_prefill_cudagraph_capture_tokens: 16384`, for more memory"
+    assert eager.help == "write `compilation: {max_prefill_cudagraph_capture_tokens: 16384}`, for more memory"
 
 
 def test_an_engine_that_has_the_fields_is_handed_the_choice() -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from servespec.compiler import plan_rules as rules
-from servespec.compiler.checks.subject import Check, Findable, sizing_place
+from servespec.compiler.checks.subject import Check, Findable, prefill_cap, sizing_place
 from servespec.compiler.facts.graph_sizes import INDEXER_ROW_SECONDS, PREFILL_CAP
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
 from servespec.compiler.graphs.shape import Routine
@@ -37,7 +37,11 @@ def _wide_prefill_data_parallel(subject: Findable) -> Iterator[Diagnostic]:
     ):
         message = f"PIECEWISE graphs reach {widest} tokens with data parallelism and `{backend}`"
         place = subject.place("compilation", "max_prefill_cudagraph_capture_tokens")
-        yield rules.P109.at(place, message, f"write `max_prefill_cudagraph_capture_tokens: {PREFILL_CAP.value}`")
+        yield rules.P109.at(
+            place,
+            message,
+            f"write {prefill_cap(subject, PREFILL_CAP.value)}",
+        )
 
 
 _MANY_REQUESTS, _LARGE_K = 512, 7

@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 
 from servespec.compiler import plan_rules as rules
-from servespec.compiler.checks.subject import RAISE_BOUND, Check, Findable, bound_place, sizing_place
+from servespec.compiler.checks.subject import (
+    RAISE_BOUND,
+    Check,
+    Findable,
+    bound_place,
+    decode_cap,
+    prefill_cap,
+    sizing_place,
+)
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.graph_sizes import PREFILL_CAP
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
@@ -12,6 +20,7 @@ from servespec.compiler.graphs.shape import Routine, Runner
 from servespec.compiler.graphs.split import decode_budget
 from servespec.compiler.lower import Lowering
 from servespec.diagnostics import Diagnostic, Place
+from servespec.schema.capture_fields import DECODE_BUDGET
 from servespec.schema.capture_fields import PREFILL_CAP as PREFILL_CAP_FIELD
 from servespec.schema.capture_fields import PREFILL_SIZES as PREFILL_SIZES_FIELD
 
@@ -38,13 +47,13 @@ def _cover(subject: Findable, eager: DecodeRange) -> str:
     if subject.choice is not None and subject.choice.chooses_decode:
         return RAISE_BOUND
     if fields.legacy:
-        return f"legacy sizes are tokens: reach `{tokens}`, or write `max_decode_cudagraph_capture_requests: {widest}`"
+        return f"legacy sizes are tokens: reach `{tokens}`, or write {decode_cap(subject, widest)}"
     if fields.decode_sizes_requests is not None:
         return f"add `{widest}` to `decode_cudagraph_capture_request_sizes`"
     budget = _budget_of(subject)
     if budget is not None and tokens > budget:
-        return f"write `max_decode_cudagraph_capture_tokens: {tokens}`, or `unlimited`"
-    return f"write `max_decode_cudagraph_capture_requests: {widest}`"
+        return f"write {subject.line('compilation', DECODE_BUDGET, tokens)}, or `unlimited`"
+    return f"write {decode_cap(subject, widest)}"
 
 
 def _budget_of(subject: Findable) -> int | None:
@@ -57,7 +66,7 @@ def _no_decode_graph(subject: Findable) -> Iterator[Diagnostic]:
     captures_decode = mode.separate_routine() and mode.decode_mode() is CudaGraphMode.FULL
     if captures_decode and not any(s.runner is Runner.TARGET and s.mode is CudaGraphMode.FULL for s in subject.shapes):
         message = f"no size of the list stands for a decode batch of up to `max_num_seqs: {seqs}`"
-        help_text = f"write `max_decode_cudagraph_capture_requests: {seqs}` instead"
+        help_text = f"write {decode_cap(subject, seqs)} instead"
         yield rules.P122.at(sizing_place(subject), message, help_text)
 
 
@@ -116,7 +125,7 @@ def _cover_drafts(subject: Findable, routine: Routine, eager: DecodeRange) -> st
         tokens = eager.to_requests * eager.query_len
         if _bound_ends_prefill(subject, tokens):
             return RAISE_BOUND
-        return f"write `max_prefill_cudagraph_capture_tokens: {tokens}`, which bounds the drafter too"
+        return f"write {prefill_cap(subject, tokens)}, which bounds the drafter too"
     return _cover(subject, eager)
 
 
@@ -139,7 +148,8 @@ def _step_budget(subject: Findable) -> Iterator[Diagnostic]:
         f"{frame.max_num_seqs} requests at q = {query_len} need {needed} tokens a step; "
         f"`max_num_batched_tokens: {frame.max_num_batched_tokens}` holds {fits} requests"
     )
-    help_text = f"write `max_num_batched_tokens: {needed}`, or `max_num_seqs: {fits}`"
+    step = subject.line("scheduler", "max_num_batched_tokens", needed)
+    help_text = f"write {step}, or {subject.line('scheduler', 'max_num_seqs', fits)}"
     yield rules.P105.at(subject.place("scheduler", "max_num_batched_tokens"), message, help_text)
 
 
@@ -180,9 +190,9 @@ def _cover_prefill(subject: Findable, first: int, last: int) -> str:
         return f"add `{last}` to `prefill_cudagraph_capture_token_sizes`"
     instead = " instead of the legacy fields" if subject.fields.legacy else ""
     if first > PREFILL_CAP.value:
-        return f"write `max_prefill_cudagraph_capture_tokens: {last}`{instead}, for more memory"
+        return f"write {prefill_cap(subject, last)}{instead}, for more memory"
     reach = min(last, PREFILL_CAP.value)
-    return f"write `max_prefill_cudagraph_capture_tokens: {reach}`{instead} to cover more of them"
+    return f"write {prefill_cap(subject, reach)}{instead} to cover more of them"
 
 
 CHECKS: tuple[Check, ...] = (

@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from servespec.compiler import plan_rules as rules
-from servespec.compiler.checks.subject import Check, Findable, sizing_place, with_extension
+from servespec.compiler.checks.subject import Check, Findable, prefill_cap, sizing_place, with_extension
 from servespec.compiler.facts.graph_sizes import GAP_ACCEPTANCE_LOSS, SPARSE_VERIFICATION_TIME
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine, Shape
@@ -56,7 +56,7 @@ def _draft_coverage_cut(subject: Findable) -> Iterator[Diagnostic]:
     needed = target * frame.drafter.query_len
     if draft < target and cap < needed:
         message = f"the drafter's graphs end at {draft} requests, the target's at {target}"
-        help_text = f"`max_prefill_cudagraph_capture_tokens: {needed}` lets them reach as far"
+        help_text = f"{prefill_cap(subject, needed)} lets them reach as far"
         yield rules.P108.at(subject.place("compilation", "max_prefill_cudagraph_capture_tokens"), message, help_text)
 
 

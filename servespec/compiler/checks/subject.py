@@ -1,6 +1,6 @@
 """What a check looks at, and what it is."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from servespec.compiler.extension import can_take_extension
@@ -15,6 +15,7 @@ from servespec.compiler.memory.ledger import Ledger, deciding
 from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic, Place
+from servespec.schema.capture_fields import DECODE_CAP, PREFILL_CAP
 from servespec.units import Tokens
 
 
@@ -61,6 +62,11 @@ class Findable:
     def key_place(self, *path: str | int) -> Place:
         return self.resolution.request.source.place_of_key(path)
 
+    def line(self, section: str, name: str, value: int) -> str:
+        """A field as it is typed: with its section where the spec has none."""
+        has_section = isinstance(self.resolution.request.source.data.get(section), Mapping)
+        return f"`{name}: {value}`" if has_section else f"`{section}: {{{name}: {value}}}`"
+
     def rows(self) -> tuple[Row, ...]:
         return rows_of(self.shapes)
 
@@ -68,6 +74,16 @@ class Findable:
 def with_extension(subject: Findable, does: str) -> str:
     """A help that points to the extension, empty where this engine and runner cannot take one."""
     return f"`engine.lowering: extension` {does}" if can_take_extension(subject.resolution) else ""
+
+
+def decode_cap(subject: Findable, requests: int) -> str:
+    """The cap of decode graphs as it is typed."""
+    return subject.line("compilation", DECODE_CAP, requests)
+
+
+def prefill_cap(subject: Findable, tokens: int) -> str:
+    """The cap of PIECEWISE graphs as it is typed."""
+    return subject.line("compilation", PREFILL_CAP, tokens)
 
 
 def bound_place(subject: Findable) -> Place:
