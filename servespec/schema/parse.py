@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails
 from servespec.diagnostics import Diagnostic
 from servespec.schema import spec_rules as rules
 from servespec.schema.data_paths import with_value
+from servespec.schema.joined_keys import joined_key
 from servespec.schema.nearest import nearest
 from servespec.schema.renamed import renamed_field
 from servespec.schema.source import SpecPath, SpecSource
@@ -121,6 +122,8 @@ def _is_misspelled(path: SpecPath, data: Any) -> bool:
     for step in path[:-1]:
         here = here[step]
     known = section.model_fields if section else {}
+    if any(joined_key(key, (str(path[-1]),)) for key in here):
+        return True
     return any(path[-1] in nearest(str(key), known, limit=1) for key in here if key not in known)
 
 
@@ -146,7 +149,7 @@ def dotted(path: SpecPath) -> str:
 def _missing(path: SpecPath, source: SpecSource) -> Diagnostic:
     section = section_at(path[:-1])
     info = section.model_fields.get(str(path[-1])) if section else None
-    example = _example(info.examples) if info else ""
+    example = _example(info.examples or list(_literals(info.annotation))) if info else ""
     message = f"`{dotted(path)}` is missing"
     return rules.S101.at(source.place_of(path), message, f"write `{path[-1]}: {example}`".rstrip())
 
@@ -159,6 +162,10 @@ def unknown_key(path: SpecPath, source: SpecSource) -> Diagnostic:
     """A key that no field has: renamed, of another section, or misspelled."""
     key = str(path[-1])
     place = source.place_of_key(path)
+    own = section_at(path[:-1])
+    joined = joined_key(key, own.model_fields if own else ())
+    if joined is not None:
+        return rules.S102.at(place, f"no space follows the colon of `{joined.name}`", joined.help)
     replacement = renamed_field(key)
     if replacement is not None:
         return rules.S108.at(place, f"`{key}` is {replacement.what}", replacement.help)
@@ -249,6 +256,8 @@ def _wrong_choice(path: SpecPath, detail: ErrorDetails, source: SpecSource) -> D
     near = nearest(value, expected, limit=1) if isinstance(value, str) else ()
     listed = ", ".join(f"`{choice}`" for choice in expected)
     help_text = f"did you mean `{near[0]}`? It takes {listed}" if near else f"it takes {listed}"
+    if value in expected:
+        help_text = f"write `{value}`, without quotes"
     message = f"`{dotted(path)}` is {shown(value)}"
     return rules.S104.at(source.place_of(path), message, help_text)
 
@@ -301,6 +310,9 @@ _TYPE_WORDS = {
 }
 
 
+_NUMBER_LIKE = frozenset({"id", "revision", "served_model_name", "version"})
+"""Fields of text that YAML may read as a number."""
+
 _SHORTHANDS = {"model": "id", "hardware": "gpu", "attention": "backend", "speculative": "method"}
 """The field that people mean who write a word where a section stands."""
 
@@ -311,8 +323,16 @@ def _wrong_type(path: SpecPath, detail: ErrorDetails, source: SpecSource) -> Dia
     shorthand = _SHORTHANDS.get(dotted(path))
     if shorthand and isinstance(value, str):
         expected = f"a mapping: `{path[-1]}: {{{shorthand}: {value}}}`"
-    message = f"`{dotted(path)}` is {shown(value)}"
-    return rules.S103.at(source.place_of(path), message, f"write {expected}")
+    message, help_text = f"`{dotted(path)}` is {shown(value)}", f"write {expected}"
+    section = section_at(path)
+    joined = joined_key(value, section.model_fields if section else ())
+    if section is not None and isinstance(value, str) and "\n" in value:
+        help_text = f"write its fields on the lines below `{path[-1]}:`, without `|` or `>`"
+    elif joined is not None:
+        help_text = joined.help
+    elif path[-1:] and path[-1] in _NUMBER_LIKE and type(value) in (int, float):
+        help_text = f'write it as text, in quotes: `"{value}"`'
+    return rules.S103.at(source.place_of(path), message, help_text)
 
 
 def _example_help(path: SpecPath) -> str:

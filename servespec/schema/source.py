@@ -27,6 +27,7 @@ from ruamel.yaml.events import (
 
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.schema import source_rules as rules
+from servespec.schema.joined_keys import joined_line
 from servespec.schema.source_faults import Faults, Lines, Span
 from servespec.schema.source_nodes import (
     FORBIDDEN_CHARACTER,
@@ -48,6 +49,7 @@ MAX_FILE_BYTES = 256 * 1024
 _BYTE_ORDER_MARK = "\ufeff"
 _YAML_VERSION = (1, 2)
 _YAML_DIRECTIVE = re.compile(r"^%YAML[^\r\n]*", re.MULTILINE)
+_DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 _TAG = re.compile(r"![^\s,\[\]{}]*")
 _LARGE_ESCAPE = re.compile(r"\\U([0-9A-Fa-f]{8})")
 _LAST_CODE_POINT = 0x10FFFF
@@ -225,7 +227,14 @@ def _refuse_root(root: Node | None, faults: Faults) -> NoReturn:
         help_text = "start it with `servespec: 1`, or let `servespec init` write it"
         faults.stop(rules.S004, (0, 0), "the file holds no spec", help_text)
     span = first_span(root) or (0, 0)
+    if faults.text.startswith("#!"):
+        message = "the file is a script, not a spec"
+        faults.stop(rules.S008, span, message, "`servespec import FILE` makes a spec of the command in it")
     if isinstance(root, Scalar):
+        joined = joined_line(faults.text, span[0])
+        if joined is not None:
+            message = f"no space follows the colon of `{joined.name}`"
+            faults.stop(rules.S008, faults.character(joined.at), message, joined.help)
         message = "the file is one value, not a mapping of names to values"
         faults.stop(rules.S008, span, message, "write `name: value`, with a space after the colon")
     help_text = "write the spec itself, not a list; each spec is a file of its own"
@@ -259,6 +268,8 @@ def _stop_at_syntax(error: MarkedYAMLError, faults: Faults) -> NoReturn:
     if context.endswith(" tag") or "undefined tag handle" in problem:
         faults.stop(rules.S015, *_tag_refused(at if context_at is None else context_at, faults))
     _stop_at_special(problem, at, faults)
+    _stop_at_joined(problem, at if context_at is None or problem.startswith("mapping") else context_at, faults)
+    _stop_after_value(problem, at, faults)
     complaint = Complaint(context, problem, faults.line_before(at), faults.text[at:])
     explanation = explain(complaint)
     if context_at is None or context_at == at:
@@ -282,6 +293,25 @@ def _stop_at_special(problem: str, at: int, faults: Faults) -> None:
         message = "a tab stands between values" if words_before else "the line is indented with a tab"
         help_text = "replace it with spaces; put text that holds a tab in quotes"
         faults.stop(rules.S006, (at, at + 1), message, help_text)
+
+
+_JOINED_COMPLAINTS = ("mapping values are not allowed", "could not find expected ':'", "expected '<document start>'")
+
+
+def _stop_at_joined(problem: str, at: int, faults: Faults) -> None:
+    """A key whose colon no space follows is no key, so that the reader gives up at the next one."""
+    joined = joined_line(faults.text, at) if problem.startswith(_JOINED_COMPLAINTS) else None
+    if joined is not None:
+        message = f"no space follows the colon of `{joined.name}`"
+        faults.stop(rules.S005, faults.character(joined.at), message, joined.help)
+
+
+def _stop_after_value(problem: str, at: int, faults: Faults) -> None:
+    """What follows a first value that is no mapping of a spec: another format."""
+    starts_indented = faults.text.lstrip("\r\n")[:1].isspace()
+    if problem.startswith("expected '<document start>'") and not (_DIRECTIVE.search(faults.text) or starts_indented):
+        message = "the file is not YAML: this line follows a value that has already ended"
+        faults.stop(rules.S005, faults.character(at), message, "check that this is the file you mean")
 
 
 def _stop_at_version(faults: Faults) -> NoReturn:
