@@ -117,6 +117,23 @@ R122 = Rule(
     "half of the timed sizes to `scheduler.max_num_seqs`. A fall counts beyond the noise of both sizes: where no step "
     "takes longer, verifying fewer drafts makes none faster.",
 )  # fmt: skip
+R123 = Rule(
+    "R123", "config-value", Severity.WARNING, "a value in the model's config.json cannot be meant",
+    "A size is a whole number that is not negative, and a type one that the engine computes with. What the plan cannot "
+    "read is unknown to it; the engine may stop at the same value.",
+)  # fmt: skip
+R124 = Rule(
+    "R124", "no-architecture", Severity.ERROR, "the model's config.json does not say what the model is",
+    "The engine takes the class of a model from `architectures`, or from `model_type`. A config with neither is not "
+    "that of a model.",
+    "vllm/model_executor/models/registry.py: _ModelRegistry.inspect_model_cls",
+)  # fmt: skip
+R125 = Rule(
+    "R125", "architecture-unknown", Severity.WARNING, "the engine has no class for this model's architecture",
+    "Where Transformers knows the model, the engine may run it through that; where a plug-in registers the class, "
+    "through the plug-in. The plan is made from the config's sizes alone.",
+    "vllm/model_executor/models/registry.py: _ModelRegistry.inspect_model_cls",
+)  # fmt: skip
 P101 = Rule(
     "P101", "decode-eager", Severity.WARNING, "some decode batches replay no graph",
     "Batches above the reach of the decode graphs run eagerly, several times slower where the host is the bottleneck. "

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from servespec.compiler.checkpoint import Checkpoint
+from servespec.compiler.config_checks import ReadConfig, draft_findings, target_findings
 from servespec.compiler.engine import CPU_DISTRIBUTION, Engine, engine_of_facts
 from servespec.compiler.engine_homes import VARIABLE_HOMES
 from servespec.compiler.facts.devices import DEVICE_SCHEMA, DEVICES, Device, device_from_json
@@ -84,6 +85,9 @@ def _gathered(
     target = _load(spec.model.id, spec.model.revision, ("model", "id"), source, options.model_config, "--model-config")
     draft = _draft(spec, source, options)
     config = {**target.data, **spec.model.hf_overrides}
+    odd = [*target_findings(ReadConfig(config, spec, source), engine.facts_version)]
+    if draft is not None:
+        odd += draft_findings(draft.data, source.place_of(("speculative", "model")))
     files, unreadable = _checkpoint(target, config, source.place_of(("model", "id")))
     shipped = _shipped_findings(target, draft, source)
     model = model_of(config, engine.facts_version, files)
@@ -101,7 +105,7 @@ def _gathered(
         allow_code=options.allow_code,
         with_stock=options.with_stock,
         **read_measured(options.measured),
-        found=(*parsed, *findings, *inherited, *unreadable, *shipped),
+        found=(*parsed, *findings, *inherited, *odd, *unreadable, *shipped),
     )
 
 

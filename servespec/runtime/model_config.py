@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from servespec.diagnostics import Place, SpecError
+from servespec.diagnostics import Diagnostic, Place, Position, Range, Related, SpecError
 from servespec.presets.catalog import ModelFacts, model_facts
 from servespec.runtime.config_rules import R001, R002
-from servespec.runtime.json_mapping import json_mapping
+from servespec.runtime.json_mapping import JsonFault, json_fault, json_mapping
 
 _MOST_BYTES = 4 * 1024 * 1024
 _HUB_TIMEOUT_SECONDS = 8
@@ -101,16 +101,29 @@ def _from_file(wanted: Wanted, path: Path, found_in: str, commit: str | None) ->
         raw = path.read_bytes()
     except OSError as error:
         raise SpecError([_not_found(wanted, f"`{path}`: {error.strerror}")]) from None
-    return _model_config(wanted, raw, found_in, commit)
+    return _model_config(wanted, raw, found_in, commit, path)
 
 
-def _model_config(wanted: Wanted, raw: bytes, found_in: str, commit: str | None) -> ModelConfig:
+def _model_config(
+    wanted: Wanted, raw: bytes, found_in: str, commit: str | None, path: Path | None = None
+) -> ModelConfig:
     data = None if len(raw) > _MOST_BYTES else json_mapping(raw)
     if data is None:
-        message = f"the config of model `{wanted.id}` in {found_in} is not a JSON mapping"
-        raise SpecError([R002.at(wanted.place, message, "download the model again, or name its `config.json`")])
+        raise SpecError([_unreadable(wanted, raw, found_in, path)])
     digest = hashlib.sha256(raw).hexdigest()
     return ModelConfig(id=wanted.id, found_in=found_in, commit=commit, sha256=digest, data=data)
+
+
+def _unreadable(wanted: Wanted, raw: bytes, found_in: str, path: Path | None) -> Diagnostic:
+    """With the place in the file where there is one."""
+    is_large = len(raw) > _MOST_BYTES
+    fault = JsonFault(f"it is larger than {_MOST_BYTES >> 20} MiB") if is_large else json_fault(raw)
+    related = []
+    if path is not None:
+        span = None if fault.at is None else Range(fault.at, Position(fault.at.line, fault.at.column + 1))
+        related.append(Related("the config", Place(str(path), span)))
+    message = f"the config of model `{wanted.id}` in {found_in} is not a JSON mapping: {fault.because}"
+    return R002.at(wanted.place, message, "download the model again, or name its `config.json`", related)
 
 
 def _in_cache(wanted: Wanted) -> Path | None:

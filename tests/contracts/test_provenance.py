@@ -155,6 +155,8 @@ POOLING = (
     "_SEQUENCE_CLASSIFICATION_MODELS",
 )
 
+OTHERS = ("_SPECULATIVE_DECODING_MODELS", "_TRANSFORMERS_SUPPORTED_MODELS", "_TRANSFORMERS_BACKEND_MODELS")
+
 
 def registered(root: Path, tables: tuple[str, ...]) -> set[str]:
     path = root / "vllm/model_executor/models/registry.py"
@@ -168,8 +170,11 @@ def test_generating_and_pooling_architectures_are_the_engines(version: str) -> N
     tables = ARCHITECTURE_TABLES[version]
     generating = registered(root, GENERATING)
 
+    pooling = registered(root, POOLING)
+
     assert tables.generative.value == generating
-    assert tables.pooling.value == registered(root, POOLING) - generating
+    assert tables.pooling.value == pooling - generating
+    assert tables.others.value == registered(root, OTHERS) - generating - pooling
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -204,6 +204,43 @@ _GENERATIVE_SINCE_0_33 = frozenset(
     RadioMBartPrefixForCausalLM Step5ForCausalLM Step5ForConditionalGeneration
     """.split()
 )
+_OTHERS = frozenset(
+    """
+    ArceeForCausalLM BailingMoeV25MTPModel BailingMoeV3MTPModel CwmForCausalLM DFlash2DraftModel
+    DFlashDraftModel DFlashLagunaForCausalLM DFlashMuseGlimmerAssistantModel DSparkDraftModel
+    DSparkV41DraftModel DeepSeekMTPModel DeepSeekV4MTPModel DeepseekV32MTPModel Dots3NoteMTPModel
+    Eagle3DeepseekV2ForCausalLM Eagle3DeepseekV3ForCausalLM Eagle3LlamaForCausalLM
+    Eagle3MiniMaxM2ForCausalLM Eagle3Qwen2_5vlForCausalLM Eagle3Qwen3ForCausalLM Eagle3Qwen3vlForCausalLM
+    EagleCohereForCausalLM EagleDeepSeekMTPModel EagleLlama4ForCausalLM EagleLlamaForCausalLM
+    EagleMiniCPMForCausalLM EagleMistralForCausalLM EagleMistralLarge3ForCausalLM
+    Emu3ForConditionalGeneration ErnieMTPModel Exaone4_5_MTP ExaoneMoeMTP ExtractHiddenStatesModel
+    FlexOlmoForCausalLM GPTBigCodeForCausalLM GPTNeoXForCausalLM Gemma4DSparkModel Gemma4MTPModel
+    Glm4MoeLiteMTPModel Glm4MoeMTPModel Glm5NextMTPModel GlmForCausalLM GlmOcrMTPModel HYV3MTPModel
+    HYV4MTPModel HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM HunYuanVLForConditionalGeneration
+    InklingMTPModel InternS2MobiusMTP Jais2ForCausalLM K3DSparkModel KimiK3MTPModel LiLiCorrDraftModel
+    LlamaForCausalLMEagle3 LongCatFlashMTPModel MellumForCausalLM MiMoMTPModel MiMoV2MTPModel
+    MiMoV2OmniMTPModel MiniMaxM3MTP MuseGlimmerAssistantModel NanbeigeForCausalLM NemotronHMTPModel
+    Olmo2ForCausalLM Olmo3ForCausalLM OlmoForCausalLM OpenPanguMTPModel PEagleDraftModel
+    PeagleLlamaForCausalLM PeagleQwen3ForCausalLM PhiForCausalLM Qwen3DSparkModel Qwen3NextMTP
+    Qwen3OmniDSparkModel Qwen3_5MTP Qwen3_5MoeMTP Qwen4ExpMTP SeedOssForCausalLM SmolLM3ForCausalLM
+    Starcoder2ForCausalLM Step3p5MTP TransformersEmbeddingModel TransformersForCausalLM
+    TransformersForSequenceClassification TransformersMoEEmbeddingModel TransformersMoEForCausalLM
+    TransformersMoEForSequenceClassification TransformersMultiModalEmbeddingModel
+    TransformersMultiModalForCausalLM TransformersMultiModalForSequenceClassification
+    TransformersMultiModalMoEForCausalLM VaultGemmaForCausalLM VibeVoiceAsrForConditionalGeneration
+    """.split()
+)
+_OTHERS_SINCE_0_33 = frozenset(
+    """
+    DFlash2BeamDraftModel DFlashQwen3XPressModel Kolibri1ForCausalLM MuseSparkDSparkModel
+    ParseAuxMTPModel Qwen3XPressModel Step5MTP TransformersForMTP TransformersMoEForMTP
+    """.split()
+)
+_OTHERS_UNTIL_0_33 = frozenset(
+    """
+    MedusaModel
+    """.split()
+)
 _MLA_MODEL_TYPES = frozenset(
     """
     axk1 bailing_hybrid bailing_hybrid_mtp bailing_hybrid_v3_mtp deepseek_mtp deepseek_v2 deepseek_v3
@@ -216,14 +253,22 @@ _MLA_MODEL_TYPES = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchitectureTables:
-    """The sets of one engine version; ``mla_model_types`` holds model types and not architectures."""
+    """The sets of one engine version; ``mla_model_types`` holds model types and not architectures.
+
+    ``others`` are registered and neither generate nor pool by themselves: drafters, and what Transformers runs.
+    """
 
     hybrid: Sourced[frozenset[str]]
     attention_free: Sourced[frozenset[str]]
     multimodal: Sourced[frozenset[str]]
     pooling: Sourced[frozenset[str]]
     generative: Sourced[frozenset[str]]
+    others: Sourced[frozenset[str]]
     mla_model_types: Sourced[frozenset[str]]
+
+    def registers(self, architecture: str) -> bool:
+        """Whether the engine has a class of that name."""
+        return any(architecture in names.value for names in (self.generative, self.pooling, self.others))
 
 
 def _set(version: str, names: frozenset[str], path: str, quote: str) -> Sourced[frozenset[str]]:
@@ -241,6 +286,7 @@ _V0_33_0 = ArchitectureTables(
     ),
     pooling=_set("0.33.0", _POOLING | _POOLING_SINCE_0_33, _REGISTRY, "_EMBEDDING_MODELS = {"),
     generative=_set("0.33.0", _GENERATIVE | _GENERATIVE_SINCE_0_33, _REGISTRY, "_TEXT_GENERATION_MODELS = {"),
+    others=_set("0.33.0", _OTHERS | _OTHERS_SINCE_0_33, _REGISTRY, "_SPECULATIVE_DECODING_MODELS = {"),
     mla_model_types=_set("0.33.0", _MLA_MODEL_TYPES, _CONVERTOR, "def is_deepseek_mla(self) -> bool:"),
 )
 _V0_32_0 = ArchitectureTables(
@@ -251,6 +297,7 @@ _V0_32_0 = ArchitectureTables(
     ),
     pooling=_set("0.32.0", _POOLING, _REGISTRY, "_EMBEDDING_MODELS = {"),
     generative=_set("0.32.0", _GENERATIVE, _REGISTRY, "_TEXT_GENERATION_MODELS = {"),
+    others=_set("0.32.0", _OTHERS | _OTHERS_UNTIL_0_33, _REGISTRY, "_SPECULATIVE_DECODING_MODELS = {"),
     mla_model_types=_set("0.32.0", _MLA_MODEL_TYPES, _CONVERTOR, "def is_deepseek_mla(self) -> bool:"),
 )
 

@@ -347,8 +347,9 @@ def _dtype(config: Config, text: Config) -> str | None:
 
 
 def _integer(config: Config, *names: str) -> int | None:
+    """The first that is a whole number; none of them can be negative."""
     values = (config.get(name) for name in names)
-    return next((one for one in values if isinstance(one, int) and not isinstance(one, bool)), None)
+    return next((one for one in values if isinstance(one, int) and not isinstance(one, bool) and one >= 0), None)
 
 
 def _number(config: Config, name: str) -> float | None:
