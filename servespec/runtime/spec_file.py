@@ -78,7 +78,7 @@ def _no_spec(name: str, kind: Kind) -> Diagnostic:
 def with_bases(source: SpecSource, above: tuple[Path, ...] = ()) -> SpecSource:
     """``source`` over the files that its `extends` names; ``above`` are the files that led to it.
 
-    Raises SpecError where one cannot be read, or extends what led to it.
+    Raises SpecError with all that cannot be read, or that extend what led to them.
     """
     if EXTENDS not in source.data:
         return source
@@ -89,7 +89,16 @@ def with_bases(source: SpecSource, above: tuple[Path, ...] = ()) -> SpecSource:
         raise SpecError([S226.at(source.place_of((EXTENDS,)), message, "write a file's name, or a list of names")])
     chain = (*above, Path(source.name).resolve())
     places = [source.place_of((EXTENDS,) if isinstance(written, str) else (EXTENDS, at)) for at in range(len(names))]
-    return layered(source, [_base(source, *named, chain) for named in zip(names, places, strict=True)])
+    bases: list[SpecSource] = []
+    found: list[Diagnostic] = []
+    for name, place in zip(names, places, strict=True):
+        try:
+            bases.append(_base(source, name, place, chain))
+        except SpecError as error:
+            found += error.diagnostics
+    if found:
+        raise SpecError(found)
+    return layered(source, bases)
 
 
 def _base(source: SpecSource, name: str, place: Place, chain: tuple[Path, ...]) -> SpecSource:

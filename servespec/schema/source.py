@@ -81,7 +81,8 @@ class SpecSource:
     def place_of(self, path: SpecPath) -> Place:
         """Where the value at ``path`` is written; its key where the value is empty or a block.
 
-        What an alias or a merge brings in is where it was written.  A missing path points at the key of its
+        A plain value that an alias brings in is at the alias; what else an alias or a merge brings in is where it was
+        written.  A missing path points at the key of its
         nearest existing parent, and the root at line 1, column 1.
         """
         entry, found = self._nearest_entry(path)

@@ -27,13 +27,14 @@ _LONGEST_SHOWN = 40
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scalar:
-    """``plain`` is written without quotes."""
+    """``plain`` is written without quotes; ``alias`` is where an alias brings in what stands at ``span``."""
 
     value: Any
     span: Span
     plain: bool = False
     values: int = 1
     levels: int = 0
+    alias: Span | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +64,7 @@ class Entry:
         return None
 
     def value_span(self) -> Span:
-        return _written(self.node.span) or self.key
+        return _written(_place_in_text(self.node)) or self.key
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -92,13 +93,18 @@ def _written(span: Span | None) -> Span | None:
     return span if span and span[0] < span[1] else None
 
 
+def _place_in_text(node: Node) -> Span | None:
+    """Of what an alias brings in, the alias: the same value may be right where it was written."""
+    return node.alias or node.span if isinstance(node, Scalar) else node.span
+
+
 def first_span(node: Node) -> Span | None:
     """The node's own text; for a block, which has none, that of its first key or item."""
     while not isinstance(node, Scalar) and node.span is None:
         if isinstance(node, Map):
             return next((entry.key for entry in node.entries.values()), None)
         node = node.items[0]
-    return _written(node.span)
+    return _written(_place_in_text(node))
 
 
 class _Open:
@@ -282,8 +288,10 @@ class Composer:
         self._check_depth(node.levels, span)
         parent = self._open[-1] if self._open else None
         is_key = isinstance(parent, _OpenMapping) and not parent.awaits_value
-        # A key is its own place, also where an alias spells it.
-        self._add(replace(node, span=span) if is_key and isinstance(node, Scalar) else node, span)
+        if isinstance(node, Scalar):
+            # A key is its own place, also where an alias spells it.
+            node = replace(node, span=span) if is_key else replace(node, alias=span)
+        self._add(node, span)
 
     def _undefined(self, name: str, span: Span) -> None:
         close = nearest(name, self._anchors, limit=1)

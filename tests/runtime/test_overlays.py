@@ -137,6 +137,17 @@ def test_what_cannot_be_extended(folder: Path, files: dict[str, str], said: tupl
     assert said[1] in found.message
 
 
+def test_every_base_that_cannot_be_read_is_told(folder: Path) -> None:
+    Path("broken.yaml").write_text("a: [\n")
+    Path("spec.yaml").write_text("extends: [base.yaml, nope.yaml, preset:foo, broken.yaml]\n")
+
+    with pytest.raises(SpecError) as refused:
+        read_spec("spec.yaml")
+
+    found = [(one.code, one.place.file) for one in refused.value.diagnostics]
+    assert found == [("S005", "broken.yaml"), ("S226", "spec.yaml"), ("R014", "spec.yaml")]
+
+
 def test_a_text_that_is_read_alone_is_refused() -> None:
     """Nothing of its bases would be known."""
     source = read_source(BASE + "extends: base.yaml\n", "spec.yaml")

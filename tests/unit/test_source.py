@@ -375,7 +375,7 @@ PLACES: list[tuple[SpecPath, tuple[int, int, int, int], tuple[int, int, int, int
     (("speculative",), (11, 1, 11, 12), (11, 1, 11, 12)),
     (("speculative", "method"), (5, 11, 5, 17), (5, 3, 5, 9)),
     (("speculative", "model"), (13, 13, 13, 22), (13, 3, 13, 8)),
-    (("copy",), (13, 13, 13, 22), (14, 1, 14, 5)),
+    (("copy",), (14, 7, 14, 9), (14, 1, 14, 5)),
     (("whole",), (15, 1, 15, 6), (15, 1, 15, 6)),
     (("whole", "dynamic", 0, "up_to"), (7, 14, 7, 16), (7, 7, 7, 12)),
     (("empty",), (16, 1, 16, 6), (16, 1, 16, 6)),
