@@ -87,7 +87,8 @@ def no_backend(q: AttentionQuestion) -> tuple[Refusal, ...]:
     fields = {_field_of(reasons) for reasons in nearest}
     listed = "; ".join(f"no {', no '.join(reasons)} in {_named(by_reasons[reasons])}" for reasons in nearest)
     message = f"no attention backend of vLLM {q.version} takes this model and spec on this device: {listed}"
-    return (Refusal(fields.pop() if len(fields) == 1 else BACKEND, message, _SELECTOR),)
+    field = fields.pop() if len(fields) == 1 else BACKEND
+    return (Refusal(field, message, _SELECTOR, help="" if field == BACKEND else "delete it"),)
 
 
 def _named(backends: list[str]) -> str:
@@ -117,18 +118,23 @@ def _field_of(reasons: tuple[str, ...]) -> str:
     return found[0] if len(reasons) == 1 and found else BACKEND
 
 
+_ANOTHER_BACKEND = "write `auto`, or another backend"
+
+
 def named_backend(name: str, q: AttentionQuestion) -> tuple[tuple[Candidate, ...], tuple[Refusal, ...]]:
     """A backend that the spec names: what it can be captured in, and why the engine would refuse it.
 
     A name of the engine without a row in our table gives neither; the caller reports that as unknown.
     """
     if name not in q.facts.names.value:
-        return (), (Refusal(BACKEND, f"`{name}` is no attention backend of vLLM {q.version}", _SELECTOR),)
+        because = f"`{name}` is no attention backend of vLLM {q.version}"
+        return (), (Refusal(BACKEND, because, _SELECTOR, help=_ANOTHER_BACKEND),)
     if name not in q.facts.backends:
         return (), ()
     reasons = tuple(invalid_reasons(q.facts.backends[name].value, q))
     if reasons:
-        return (), (Refusal(BACKEND, f"`{name}` does not support {', '.join(reasons)}", _SELECTOR),)
+        because = f"`{name}` does not support {', '.join(reasons)}"
+        return (), (Refusal(BACKEND, because, _SELECTOR, help=_ANOTHER_BACKEND),)
     return _outcome(name, q).candidates, ()
 
 
@@ -391,7 +397,9 @@ def adaptive_verification_refusals(candidate: Candidate, q: AttentionQuestion) -
         stuck.append("DEEPSEEK_V32_INDEXER")
     states = q.facts.state_backends
     stuck.extend(name for name in q.needs.state_backends if not _state_trims(states[name].value))
-    return tuple(Refusal(ADAPTIVE, f"`{name}` cannot replay batches trimmed on the GPU", _VARLEN) for name in stuck)
+    because = "`{}` cannot replay batches trimmed on the GPU"
+    help_text = "delete it, or name another `attention.backend`"
+    return tuple(Refusal(ADAPTIVE, because.format(name), _VARLEN, help=help_text) for name in stuck)
 
 
 def _indexer_trims(q: AttentionQuestion) -> bool:

@@ -279,22 +279,26 @@ def _token_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
             TOKENS,
             f"`{pair.tokens}` is below max_model_len `{length}` and chunked prefill is off",
             _VERIFY,
+            help=f"write `max_num_batched_tokens: {length}` or more, or `enable_chunked_prefill: true`",
         )
     if pair.tokens < pair.seqs:
-        yield Refusal(TOKENS, f"`{pair.tokens}` is below max_num_seqs `{pair.seqs}`", _VERIFY)
+        help_text = f"write `max_num_batched_tokens: {pair.seqs}` or more, or `max_num_seqs: {pair.tokens}`"
+        yield Refusal(TOKENS, f"`{pair.tokens}` is below max_num_seqs `{pair.seqs}`", _VERIFY, help=help_text)
 
 
 def _active_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
     active = request.max_num_active_seqs
     if active is not None and active > pair.seqs:
-        yield Refusal(ACTIVE, f"`{active}` is above max_num_seqs `{pair.seqs}`", _VERIFY)
+        help_text = f"write `max_num_active_seqs: {pair.seqs}` or less, or `max_num_seqs: {active}`"
+        yield Refusal(ACTIVE, f"`{active}` is above max_num_seqs `{pair.seqs}`", _VERIFY, help=help_text)
 
 
 def _context_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
     length = request.max_model_len_tokens
     if length is not None and pair.tokens > pair.seqs * length:
         because = f"`{pair.tokens}` exceeds max_num_seqs * max_model_len = {pair.seqs * length}"
-        yield Refusal(TOKENS, because, _VERIFY, Weight.WARNED)
+        help_text = f"write `max_num_batched_tokens: {pair.seqs * length}`: no step holds more"
+        yield Refusal(TOKENS, because, _VERIFY, Weight.WARNED, help_text)
 
 
 def _draft_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
@@ -305,14 +309,18 @@ def _draft_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
     warning_below = BATCH_FACTS[request.version].scheduled_tokens_warning_below.value
     if scheduled < warning_below:
         because = f"`{scheduled}` tokens a step with drafting is below {warning_below}"
-        yield Refusal(SCHEDULED, because, _SCHEDULED, Weight.WARNED)
+        name = "max_num_batched_tokens" if request.max_num_scheduled_tokens is None else "max_num_scheduled_tokens"
+        help_text = f"write `{name}: {warning_below}` or more"
+        yield Refusal(SCHEDULED, because, _SCHEDULED, Weight.WARNED, help_text)
     slots = _needed_slots(request.version, drafting)
     if pair.tokens <= slots:
-        yield Refusal(TOKENS, f"`{pair.tokens}` does not exceed the {slots} slots of drafting", _SCHEDULED)
+        because = f"`{pair.tokens}` does not exceed the {slots} slots of drafting"
+        yield Refusal(TOKENS, because, _SCHEDULED, help=f"write `max_num_batched_tokens: {slots + 1}` or more")
     widest = pair.seqs * (drafting.num_speculative_tokens + 1)
     if request.has_lora and pair.tokens < widest:
         because = f"with LoRA and drafting `{pair.tokens}` is below max_num_seqs * (1 + K) = {widest}"
-        yield Refusal(TOKENS, because, _LORA)
+        help_text = f"write `max_num_batched_tokens: {widest}` or more, or fewer `max_num_seqs`"
+        yield Refusal(TOKENS, because, _LORA, help=help_text)
 
 
 def _needed_slots(version: str, drafting: Drafting) -> int:
@@ -320,12 +328,15 @@ def _needed_slots(version: str, drafting: Drafting) -> int:
     return num_lookahead_tokens(drafting) if asks_lookahead else num_new_draft_slots(drafting)
 
 
+_WRITE_TOKENS = "write `max_num_batched_tokens: N`, which leaves nothing to the engine"
+
+
 def _unknowns(request: BatchRequest) -> Iterator[Refusal]:
     if request.max_num_batched_tokens is not None:
         return
     if request.is_multimodal_prefix_lm and request.prefix_lm_item_tokens is None:
         because = "the engine may raise the default to hold one multimodal item, whose tokens are unknown"
-        yield Refusal(TOKENS, because, _DEFAULTS, Weight.UNKNOWN)
+        yield Refusal(TOKENS, because, _DEFAULTS, Weight.UNKNOWN, _WRITE_TOKENS)
     if request.max_model_len_tokens is None and not request.enable_chunked_prefill:
         because = "without chunked prefill the default is at least max_model_len, which is unknown"
-        yield Refusal(TOKENS, because, BATCH_DEFAULTS_SOURCE, Weight.UNKNOWN)
+        yield Refusal(TOKENS, because, BATCH_DEFAULTS_SOURCE, Weight.UNKNOWN, _WRITE_TOKENS)

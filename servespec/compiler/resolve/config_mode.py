@@ -230,7 +230,8 @@ def _drop_tiers(state: _State, because: str, function: str) -> _State:
 def _hisparse(request: ModeRequest, state: _State) -> _State:
     if not request.has_hisparse or state.mode is not CudaGraphMode.FULL:
         return state
-    return state.finds(Refusal(MODE, "HiSparse does not run with `FULL`", _INIT))
+    help_text = "write `cudagraph_mode: FULL_AND_PIECEWISE`, or delete `hisparse_config`"
+    return state.finds(Refusal(MODE, "HiSparse does not run with `FULL`", _INIT, help=help_text))
 
 
 def _no_pieces(_request: ModeRequest, state: _State) -> _State:
@@ -289,13 +290,15 @@ def _adaptive_verification(request: ModeRequest, state: _State) -> _State:
         return state
     source = f"{VLLM_CONFIG}: VllmConfig._validate_adaptive_verification"
     if request.has_lora:
-        state = state.finds(Refusal(ADAPTIVE, "adaptive verification does not run with LoRA", source))
+        because = "adaptive verification does not run with LoRA"
+        state = state.finds(Refusal(ADAPTIVE, because, source, help="delete it, or `lora`"))
     if not state.mode.has_full():
         because = f"adaptive verification needs full graphs and the mode is `{state.mode}`"
-        state = state.finds(Refusal(ADAPTIVE, because, source))
+        help_text = "write `cudagraph_mode: FULL_AND_PIECEWISE`, or delete it"
+        state = state.finds(Refusal(ADAPTIVE, because, source, help=help_text))
     if request.pipeline_parallel_size > 1:
         because = "adaptive verification does not run with pipeline parallelism"
-        state = state.finds(Refusal(ADAPTIVE, because, source))
+        state = state.finds(Refusal(ADAPTIVE, because, source, help="delete it, or `pipeline_parallel_size`"))
     return state
 
 
@@ -322,7 +325,8 @@ def _splitting(request: ModeRequest, state: _State) -> _State:
 def _fused_attention(request: ModeRequest, state: _State) -> _State:
     if _splits_attention(request.version, state.splitting_ops):
         because = "fuse_attn_quant needs splitting_ops without the attention operators"
-        return state.finds(Refusal("compilation.splitting_ops", because, _SPLITTING))
+        help_text = "delete it, or `fuse_attn_quant`"
+        return state.finds(Refusal("compilation.splitting_ops", because, _SPLITTING, help=help_text))
     if state.splitting_ops is not None:
         return state
     if state.mode.has_piecewise():
@@ -353,7 +357,9 @@ def _pieces_exist(request: ModeRequest, state: _State) -> _State:
         return state
     if state.compilation is CompilationMode.VLLM_COMPILE:
         return state
-    return state.finds(Refusal(MODE, f"`{state.mode}` needs compiled or breakable pieces", _INIT))
+    because = f"`{state.mode}` needs compiled or breakable pieces"
+    help_text = "write `compilation.mode: 3`, or `compilation.breakable_cudagraph: true`"
+    return state.finds(Refusal(MODE, because, _INIT, help=help_text))
 
 
 CONFIG_RULES: tuple[Rule, ...] = (

@@ -97,14 +97,18 @@ def _choice(request: RunnerRequest) -> Resolved[ModelRunner]:
 
 def _contradictions(request: RunnerRequest) -> Iterator[Refusal]:
     if request.has_hisparse and request.variable is False:
-        yield Refusal(RUNNER, f"HiSparse needs Model Runner V2 and `{VARIABLE}` is 0", _CHOICE)
+        because = f"HiSparse needs Model Runner V2 and `{VARIABLE}` is 0"
+        yield Refusal(RUNNER, because, _CHOICE, help="write `model_runner: v2`, or delete `hisparse_config`")
 
 
 def _refusals(request: RunnerRequest, runner: ModelRunner) -> Iterator[Refusal]:
     source = _V2_LIST if runner is ModelRunner.V2 else _V1_LIST
     missing = v2_unsupported(request) if runner is ModelRunner.V2 else v1_unsupported(request)
     for feature in missing:
-        yield Refusal(RUNNER, f"Model Runner {runner.upper()} lacks {feature}", source)
+        help_text = (
+            "delete `model_runner`, or what it lacks" if request.variable is not None else "delete what it lacks"
+        )
+        yield Refusal(RUNNER, f"Model Runner {runner.upper()} lacks {feature}", source, help=help_text)
 
 
 def v2_unsupported(request: RunnerRequest) -> tuple[str, ...]:

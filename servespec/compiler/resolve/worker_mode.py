@@ -72,7 +72,8 @@ def _adaptive_mode(request: WorkerRequest, state: WorkerResolution) -> WorkerRes
 
 
 def _no_full_graphs(request: WorkerRequest, mode: CudaGraphMode) -> Refusal:
-    return Refusal(MODE, f"`{mode}` does not run with attention backend `{request.backend}`", _WORKER)
+    because = f"`{mode}` does not run with attention backend `{request.backend}`"
+    return Refusal(MODE, because, _WORKER, help="write `cudagraph_mode: PIECEWISE`, or another `attention.backend`")
 
 
 def _mixed_support(request: WorkerRequest, state: WorkerResolution) -> WorkerResolution:
