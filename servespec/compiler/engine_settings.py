@@ -15,6 +15,7 @@ from servespec.compiler.facts.attention_workspaces import WORKSPACE_VARIABLE
 from servespec.compiler.facts.engine_fields import EngineField, EngineFlag, EngineTable, Fault, Setting
 from servespec.compiler.facts.model_traits import LONG_VARIABLE
 from servespec.compiler.facts.unbudgeted import PROFILED_LOGITS_VARIABLE
+from servespec.compiler.fault_help import fault_help
 from servespec.compiler.memory.split import PARTITION_VARIABLE
 from servespec.diagnostics import Diagnostic, Related, Rule
 from servespec.schema import spec_rules as rules
@@ -132,19 +133,7 @@ def _engine_value(check: SettingsCheck, path: SpecPath, fault: Fault) -> Diagnos
     """At the value that is wrong, which may stand inside the field's; at a key where that is."""
     inner = (*path, *fault.path)
     place = check.source.place_of_key(inner) if fault.is_key else check.source.place_of(inner)
-    return rules.S217.at(place, f"`{dotted(inner)}`: {fault.because}", _fault_help(fault))
-
-
-def _fault_help(fault: Fault) -> str:
-    """What to type in its place."""
-    near = nearest(fault.written, map(str, fault.choices), limit=1) if isinstance(fault.written, str) else ()
-    if near:
-        return f"did you mean `{near[0]}`?"
-    if fault.choices and fault.expected:
-        return "write one of them"
-    if fault.expected.startswith("true or false") and isinstance(fault.written, str):
-        return "write `true` or `false`, without quotes"
-    return f"write {fault.expected}" if fault.expected else "delete it"
+    return rules.S217.at(place, f"`{dotted(inner)}`: {fault.because}", fault_help(fault))
 
 
 def _trust(check: SettingsCheck, path: SpecPath, setting: Setting, value: Any) -> Iterator[Diagnostic]:

@@ -11,7 +11,7 @@ from servespec.compiler.command_line.settings import Setting
 from servespec.compiler.command_line.tiers import tiers_of
 from servespec.compiler.command_line.word import Word, quoted
 from servespec.compiler.engine_homes import WHOLE_CONFIGS, config_home, flag_home
-from servespec.compiler.facts.engine_fields import EngineField, EngineTable
+from servespec.compiler.facts.engine_fields import EngineField, EngineTable, Fault, bound_faults
 from servespec.compiler.facts.short_forms import AUTO_FLAG
 from servespec.diagnostics import Diagnostic, Related
 from servespec.schema.nearest import nearest
@@ -119,8 +119,7 @@ def config_section(config: str) -> str:
 def _field_fault(field: EngineField, value: Any, name: str, word: Word, table: EngineTable) -> Diagnostic | None:
     if field.secret and value:
         return secret(name, field.name, word)
-    reason = table.check_field(field, value)
-    return None if reason is None else refused(name, word, reason, table)
+    return next((refused(name, word, fault) for fault in table.field_faults(field, value)), None)
 
 
 def _in_home(field: EngineField, value: Any, spelled: str, word: Word) -> Carried:
@@ -156,9 +155,9 @@ def _of_flags(settings: Mapping[str, Setting], table: EngineTable, found: list[D
 
 def _of_flag(setting: Setting, table: EngineTable, found: list[Diagnostic]) -> Iterator[Carried]:
     flag, word, value = setting.flag, setting.word, setting.value
-    reason = _reason(setting, table)
-    if reason is not None:
-        found.append(refused(word.name, word, reason, table))
+    fault = _fault(setting, table)
+    if fault is not None:
+        found.append(refused(word.name, word, fault))
         return
     path = _path(setting)
     if flag.name == AUTO_FLAG.value and value < 0:
@@ -172,14 +171,14 @@ def _of_flag(setting: Setting, table: EngineTable, found: list[Diagnostic]) -> I
         yield Carried(path, value, word.flag, word, overrides=flag.name in _OVERRIDING)
 
 
-def _reason(setting: Setting, table: EngineTable) -> str | None:
+def _fault(setting: Setting, table: EngineTable) -> Fault | None:
     """Why the engine will not take the value, where its parser does."""
     flag, value = setting.flag, setting.value
-    reason = table.check_value(flag.type, value)
-    if reason is None and flag.config and flag.field and table.has_config(flag.config):
+    found = table.value_faults(flag.type, value)
+    if not found and flag.config and flag.field and table.has_config(flag.config):
         field = table.config(flag.config).get(flag.field)
-        return field.bounds.check(value) if field is not None else None
-    return reason
+        found = bound_faults(field, value) if field is not None else ()
+    return next(iter(found), None)
 
 
 def _path(setting: Setting) -> Path:

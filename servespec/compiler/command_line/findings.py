@@ -4,17 +4,17 @@ from collections.abc import Iterator, Mapping
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.word import Word, quoted
-from servespec.compiler.facts.engine_fields import EngineTable
+from servespec.compiler.facts.engine_fields import Fault
+from servespec.compiler.fault_help import fault_help
 from servespec.diagnostics import Diagnostic
 
 _SECRET_VARIABLES: Mapping[str, str] = {"api_key": "VLLM_API_KEY", "hf_token": "HF_TOKEN"}
 
 
-def refused(name: str, word: Word, reason: str, table: EngineTable) -> Diagnostic:
-    """The engine does not take a value; a reason that starts with a path goes on with the name."""
-    path, _, rest = reason.partition(": ") if reason[0] in ".[" else ("", "", reason)
-    message = f"{quoted(name + path)}{word.where}: {rest}"
-    return rules.S305.at(word.place, message, f"as vLLM {table.version} declares it")
+def refused(name: str, word: Word, fault: Fault) -> Diagnostic:
+    """The engine does not take a value; the path to what it does not take goes on with the name."""
+    message = f"{quoted(name + fault.steps)}{word.where}: {fault.because}"
+    return rules.S305.at(word.place, message, fault_help(fault))
 
 
 def secret(name: str, setting: str, word: Word) -> Diagnostic:

@@ -4,7 +4,7 @@ Source: vllm/engine/arg_utils.py: _compute_kwargs and EngineArgs.add_cli_args.
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from servespec.compiler.command_line.config_value import accepted
@@ -15,7 +15,7 @@ from servespec.compiler.command_line.human_number import (
 )
 from servespec.compiler.command_line.parser import Given
 from servespec.compiler.command_line.word import Word, quoted, read_json
-from servespec.compiler.facts.engine_fields import EngineFlag, EngineTable, FieldType, Form, Kind
+from servespec.compiler.facts.engine_fields import EngineFlag, EngineTable, Fault, FieldType, Form, Kind
 from servespec.compiler.facts.short_forms import AUTO_FLAG, SHORT_FORM_FLAGS
 
 _NULL_WORDS = ("", "None")
@@ -23,7 +23,15 @@ _JSON_OBJECT = ("{", "}")
 
 
 class NotTakenError(ValueError):
-    """The engine refuses the words; the message says why, to follow the flag's name."""
+    """The engine refuses the words; ``fault`` says why, to follow the flag's name."""
+
+    def __init__(self, fault: Fault) -> None:
+        self.fault = fault
+        super().__init__(str(fault))
+
+
+def _not_taken(expected: str, text: str, choices: Iterable[Any] = ()) -> NotTakenError:
+    return NotTakenError(Fault((), f"expected {expected}, got {quoted(text)}", text, expected, tuple(choices)))
 
 
 def value_of(given: Given, table: EngineTable) -> Any:
@@ -77,7 +85,7 @@ def _choice(kind: FieldType, text: str) -> Any:
     wanted = text.lower().replace("-", "_") if folded else text
     found = [choice for choice in choices if str(choice) == wanted]
     if not found:
-        raise NotTakenError(f"expected {kind}, got {quoted(text)}")
+        raise _not_taken(str(kind), text, choices)
     return found[0]
 
 
@@ -92,7 +100,7 @@ def _enum(kind: FieldType, text: str) -> Any:
 
 def _listed(numbers: Mapping[str, Any], text: str) -> Any:
     if text not in numbers:
-        raise NotTakenError(f"expected one of {', '.join(numbers)}, got {quoted(text)}")
+        raise _not_taken(f"one of {', '.join(numbers)}", text, numbers)
     return numbers[text]
 
 
@@ -100,7 +108,7 @@ def _number(read: Callable[[str], Any], text: str, form: str) -> Any:
     try:
         return read(text)
     except ValueError:
-        raise NotTakenError(f"expected {form}, got {quoted(text)}") from None
+        raise _not_taken(form, text) from None
 
 
 def _finite(text: str) -> float:
@@ -138,7 +146,8 @@ def _parsed(flag: EngineFlag, text: str) -> Any:
     try:
         return read_json(expanded(text) if flag.type.config else text)
     except ValueError as error:
-        raise NotTakenError(f"the value is not JSON ({_first_line(error)})") from None
+        because = f"the value is not JSON ({_first_line(error)})"
+        raise NotTakenError(Fault((), because, text, 'JSON, such as `{"key": 1}`')) from None
 
 
 def _first_line(error: ValueError) -> str:

@@ -58,7 +58,7 @@ def _setting(one: Given, table: EngineTable, found: list[Diagnostic]) -> Setting
     try:
         value = value_of(one, table)
     except NotTakenError as error:
-        found.append(refused(one.word.name, one.word, str(error), table))
+        found.append(refused(one.word.name, one.word, error.fault))
         return None
     keys = one.values[0].keys if one.values else {}
     return None if value is None else Setting(one.flag, one.word, value, keys)
@@ -92,6 +92,5 @@ def _lost_fault(lost: Setting | None, table: EngineTable) -> Iterator[Diagnostic
     """The engine checks a config that is lost as well."""
     if lost is None or not lost.flag.type.config:
         return
-    reason = table.check_value(lost.flag.type, lost.value)
-    if reason is not None:
-        yield refused(lost.word.name, lost.word, reason, table)
+    for fault in table.value_faults(lost.flag.type, lost.value)[:1]:
+        yield refused(lost.word.name, lost.word, fault)

@@ -39,6 +39,7 @@ __all__ = [
     "Form",
     "Kind",
     "Setting",
+    "bound_faults",
     "check_value",
     "recorded_digests",
     "table",

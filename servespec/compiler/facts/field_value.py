@@ -158,8 +158,12 @@ class Fault:
 
     def __str__(self) -> str:
         """The reason, after the path to what it is about."""
-        steps = "".join(f"[{step}]" if isinstance(step, int) else f".{_shown(step)}" for step in self.path)
-        return f"{steps}: {self.because}" if steps else self.because
+        return f"{self.steps}: {self.because}" if self.path else self.because
+
+    @property
+    def steps(self) -> str:
+        """The path as it follows the name of what was checked."""
+        return "".join(f"[{step}]" if isinstance(step, int) else f".{_shown(step)}" for step in self.path)
 
 
 def check_value(field_type: FieldType, value: object, configs: Configs | None = None) -> str | None:
@@ -191,7 +195,7 @@ def faults_in(field_type: FieldType, value: object, configs: Configs | None = No
 def bound_faults(setting: Declared, value: object) -> tuple[Fault, ...]:
     """A number outside of the bounds that its field declares."""
     broken = setting.bounds.broken_by(value)
-    return () if broken is None else (_unexpected(broken, value),)
+    return () if broken is None else (replace(_unexpected(broken, value), expected=f"a number, {broken}"),)
 
 
 def _unexpected(expected: str, value: object, choices: tuple[Any, ...] = ()) -> Fault:
