@@ -6,7 +6,13 @@ from typing import Any, Final
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.facts.architecture_tables import ARCHITECTURE_TABLES
-from servespec.compiler.facts.model_traits import GENERATING_SUFFIXES, POOLING_SUFFIXES, text_config
+from servespec.compiler.facts.model_traits import (
+    GENERATING_SUFFIXES,
+    LAYER_KEYS,
+    MOST_LAYERS,
+    POOLING_SUFFIXES,
+    text_config,
+)
 from servespec.compiler.resolve.request import engine_field
 from servespec.diagnostics import Diagnostic, Place
 from servespec.schema.nearest import nearest
@@ -15,7 +21,7 @@ from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
 
 _COUNTS: Final = (
-    *("num_hidden_layers", "n_layer", "num_layers", "hidden_size", "n_embd", "d_model", "intermediate_size"),
+    *(*LAYER_KEYS, "hidden_size", "n_embd", "d_model", "intermediate_size"),
     *("moe_intermediate_size", "num_attention_heads", "n_head", "num_key_value_heads", "head_dim", "vocab_size"),
 )
 """Sizes that a plan reads. A list has one for each layer, which is no fault."""
@@ -96,6 +102,11 @@ def _odd_values(part: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
         is_count = isinstance(value, int) and not isinstance(value, bool) and value >= 0
         if value is not None and not is_count and not isinstance(value, list):
             message = f"`{key}` in config.json is {shown(value)}, no number of anything; the plan takes it for unknown"
+            yield key, message, _overriding(key, "NUMBER")
+        elif key in LAYER_KEYS and isinstance(value, int) and value > MOST_LAYERS:
+            message = (
+                f"`{key}` in config.json is {shown(value)}, more than any model has; the plan takes it for unknown"
+            )
             yield key, message, _overriding(key, "NUMBER")
     for key in ("dtype", "torch_dtype"):
         value = part.get(key)

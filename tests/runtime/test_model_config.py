@@ -53,7 +53,7 @@ def codes_with(folder: Path, **values: Any) -> list[str]:
 @pytest.mark.parametrize(
     ("key", "value"),
     [("hidden_size", "4096"), ("hidden_size", -4096), ("num_attention_heads", 32.5), ("vocab_size", True),
-     ("dtype", "bfloat17"), ("torch_dtype", "torch.float15")],
+     ("dtype", "bfloat17"), ("torch_dtype", "torch.float15"), ("num_hidden_layers", 10**12)],
 )  # fmt: skip
 def test_a_value_that_cannot_be_meant(tmp_path: Path, key: str, value: Any) -> None:
     assert codes_with(tmp_path, **{key: value}) == ["R123"]

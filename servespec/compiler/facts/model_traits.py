@@ -8,7 +8,7 @@ vllm/transformers_utils/config.py and vllm/config/model.py.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final
 
 from servespec.compiler.facts.architecture_tables import ARCHITECTURE_TABLES
 from servespec.compiler.facts.architectures import STATE_BACKENDS
@@ -22,6 +22,11 @@ _MODEL = "vllm/config/model.py"
 _TEXT_PARTS = ("text_config", "language_config", "llm_config")
 
 Config = Mapping[str, Any]
+
+
+LAYER_KEYS: Final = ("num_hidden_layers", "n_layer", "num_layers")
+# chosen: the deepest public models have about 200
+MOST_LAYERS: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +98,7 @@ def model_traits(config: Config, version: str = "0.33.0") -> ModelTraits:
         architectures=architectures,
         model_type=_string(config, "model_type"),
         text_model_type=_string(text, "model_type"),
-        num_hidden_layers=_integer(text, "num_hidden_layers", "n_layer", "num_layers"),
+        num_hidden_layers=_layers(text, *LAYER_KEYS),
         hidden_size=_integer(text, "hidden_size", "n_embd", "d_model"),
         intermediate_size=_integer(text, "intermediate_size"),
         moe_intermediate_size=_integer(text, "moe_intermediate_size"),
@@ -111,7 +116,7 @@ def model_traits(config: Config, version: str = "0.33.0") -> ModelTraits:
         max_position_embeddings=_integer(text, "max_position_embeddings"),
         num_experts=experts,
         num_experts_per_token=_integer(text, *EXPERTS_PER_TOKEN_NAMES.value),
-        num_nextn_predict_layers=_integer(text, "num_nextn_predict_layers", "mtp_num_hidden_layers"),
+        num_nextn_predict_layers=_layers(text, "num_nextn_predict_layers", "mtp_num_hidden_layers"),
         layer_types=_strings(text.get("layer_types")),
         sliding_window=_sliding_window(text),
         attn_logit_softcapping=_number(text, "attn_logit_softcapping"),
@@ -350,6 +355,12 @@ def _integer(config: Config, *names: str) -> int | None:
     """The first that is a whole number; none of them can be negative."""
     values = (config.get(name) for name in names)
     return next((one for one in values if isinstance(one, int) and not isinstance(one, bool) and one >= 0), None)
+
+
+def _layers(config: Config, *names: str) -> int | None:
+    """None beyond any model: what is planned layer by layer would have no end."""
+    found = _integer(config, *names)
+    return found if found is not None and found <= MOST_LAYERS else None
 
 
 def _number(config: Config, name: str) -> float | None:
