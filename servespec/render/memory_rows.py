@@ -116,11 +116,17 @@ def stage_rows(memory: Json) -> Iterator[tuple[str, ...]]:
         tokens = totals["kv_cache_tokens"]
         yield (
             str(stage["stage"]),
-            "not known" if stage["first_layer"] is None else f"{stage['first_layer']} to {stage['last_layer']}",
+            _layers(stage),
             *("not known" if size is None else gib(size) for size in sizes),
             "not known" if tokens is None else f"{tokens:,}",
             f"decides, {short_verdict(stage)}" if stage["decides"] else short_verdict(stage),
         )
+
+
+def _layers(stage: Json) -> str:
+    if stage["layers"] is None:
+        return "not known"
+    return f"{stage['first_layer']} to {stage['last_layer']}" if stage["layers"] else "none"
 
 
 def by_stage(memory: Json) -> dict[str, Json]:

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from servespec.compiler.memory.kv_cache import KvCache
+from servespec.compiler.resolve.cache_dtype import draft_kv_cache_dtype, kv_cache_dtype
 from tests.memory_cases import QWEN3_8B, eagle3_of, public_preset, written
-from tests.plans import compiled, preset_model, spec_of
+from tests.plans import compiled, model_folder, preset_model, spec_of
 
 LAYERS = 61
 INDEX_BYTES = 128 + 4
@@ -80,3 +81,33 @@ def test_a_head_may_have_a_cached_type_of_its_own(tmp_path: Any, own: str | None
     cache = cache_of(target, "h200", 1, speculative=speculative, memory={"kv_cache_dtype": "fp8"})
 
     assert cache.block_bytes == 16 * 2 * 8 * 128 * (36 + drafter_bytes)
+
+
+def test_a_checkpoints_type_goes_before_a_hook(tmp_path: Any) -> None:
+    """ModelOpt names the cached type, and a head has the same one."""
+    section = {"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    config = public_preset("zai-org/GLM-5-FP8", index_n_heads=32, index_head_dim=128, quantization_config=section)
+    plan = compiled(
+        spec_of("qwen3-8b", "gb300")
+        | {
+            "model": {"id": written(tmp_path, config), "load_format": "dummy", "max_model_len": 32768},
+            "hardware": {"gpu": "gb300", "count": 4},
+            "parallel": {"tensor_parallel_size": 4},
+        }
+    )
+    request = plan.resolution.request
+
+    assert request.target.traits.checkpoint_kv_cache_dtype == "fp8_e4m3"
+    assert kv_cache_dtype(request) == "fp8_e4m3"
+    assert draft_kv_cache_dtype(request, "eagle3") == "fp8_e4m3"
+
+
+@pytest.mark.parametrize("method", ["dflash", "draft_model"])
+def test_any_drafter_with_a_model_may_have_a_cached_type_of_its_own(method: str) -> None:
+    drafter = "dflash-draft" if method == "dflash" else "llama-3.1-8b"
+    speculative = {"method": method, "model": model_folder(drafter), "num_speculative_tokens": 3}
+    target = model_folder("llama-3.1-8b")
+    wide = cache_of(target, "h200", 1, speculative=speculative).block_bytes
+    narrow = cache_of(target, "h200", 1, speculative=speculative | {"kv_cache_dtype": "fp8"}).block_bytes
+
+    assert narrow < wide

@@ -1,5 +1,6 @@
 """The ledger: against launches that were measured, its sums, and whether a plan fits."""
 
+import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -293,6 +294,18 @@ def test_a_stage_may_hold_no_layer() -> None:
     assert isinstance(last.kv, KvCache)
 
 
+def test_an_empty_stage_does_not_take_what_another_has() -> None:
+    """The embedding is on the first stage and the head on the last, whichever have layers."""
+    plan = staged(2, engine={"env": {"VLLM_PP_LAYER_PARTITION": "0,32"}})
+    table = 128256 * 4096 * 2
+    held = [
+        sum(line.size for line in stage.lines if line.owner == "embedding and output head") for stage in plan.stages
+    ]
+
+    assert held == [table, table]
+    assert [stage["layers"] for stage in plan.to_json()["memory"]["stages"]] == [0, 32]
+
+
 def test_only_the_last_stage_samples_and_drafts() -> None:
     first, last = staged(2).stages
 
@@ -500,3 +513,25 @@ def test_the_widest_bound_on_graphs_is_named() -> None:
     bound = int(found.group(1))
     assert said(bound) is None
     assert said(bound + whole.of(Part.GRAPHS).size // 64 // (1 << 20) + 1) is not None
+
+
+def test_the_place_and_the_message_are_of_one_shortage() -> None:
+    """The share may be more than is free; that the blocks are too few is certain, and told where they are written."""
+    finding = refused_or_warned(
+        spec_of("llama-3.1-8b", "l4", memory={"num_gpu_blocks_override": 100, "gpu_memory_utilization": 0.97})
+    )
+    assert finding is not None
+
+    assert "100 blocks" in finding.message
+    assert "gpu_memory_utilization" not in finding.help
+    assert finding.place.range is not None
+    spec = json.dumps(spec_of("llama-3.1-8b", "l4", memory={"num_gpu_blocks_override": 100}))
+    assert finding.place.range.start.column == spec.index("100}") + 1
+
+
+def test_a_context_that_nobody_asked_for_is_no_advice() -> None:
+    """A few tokens would fit, of 131,072."""
+    finding = refused_or_warned(spec_of("llama-3.1-8b", "l4", memory={"gpu_memory_utilization": 0.76}))
+
+    assert finding is not None
+    assert "`model.max_model_len: " not in finding.help

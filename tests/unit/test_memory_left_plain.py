@@ -104,6 +104,27 @@ def test_experts_are_left_plain_together(naming: Naming, entry: str, is_met: boo
     assert LeftPlain((entry,), naming).has(("mlp.experts",), 0) is is_met
 
 
+def test_an_expression_that_is_none_meets_nothing(tmp_path: Path) -> None:
+    found = lines(tmp_path, PACKED | {"ignore": ["re:.*["]})
+
+    assert found["attention"].size < ATTENTION
+    assert found["attention"].high >= 2 * ATTENTION
+
+
+def test_the_first_of_two_lists_is_read() -> None:
+    both = {"ignored_layers": ["lm_head"], "modules_to_not_convert": ["model.layers.0.self_attn.o_proj"]}
+
+    assert not left_plain("fp8", both).has(("self_attn.o_proj",), 0)
+    assert left_plain("fp8", both | {"ignored_layers": []}).has(("self_attn.o_proj",), 0)
+
+
+def test_the_name_of_a_joined_matrix_stands_for_its_parts() -> None:
+    found = left_plain("fp8", {"ignored_layers": ["model.layers.1.self_attn.qkv_proj"]})
+
+    assert found.has(("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"), 1)
+    assert not found.has(("self_attn.o_proj",), 1)
+
+
 def test_a_checkpoint_that_lists_nothing_leaves_nothing() -> None:
     assert not left_plain("fp8", {}).has(("self_attn.o_proj",), 0)
     assert not left_plain("fp8", {"ignored_layers": None}).entries

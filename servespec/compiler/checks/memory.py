@@ -33,16 +33,16 @@ def _fits(subject: Findable) -> Iterator[Diagnostic]:
 
 def _help(found: FittingChanges) -> str:
     """What to write, and which fields were tried in vain."""
-    written = f"write {', or '.join(found.changes)}" if found.changes else "use devices with more memory"
+    none = "no change of one field makes it fit: change several, or use devices with more memory"
+    written = f"write {', or '.join(found.changes)}" if found.changes else none
     *others, last = (f"`{field}`" for field in found.helpless) if found.helpless else ("",)
     helpless = f"{', '.join(others)} and {last}" if others else last
-    return f"{written}; {helpless} alone cannot make it fit" if last else written
+    return f"{written}; {helpless} alone cannot make it fit" if last and found.changes else written
 
 
 def _place(subject: Findable, ledger: Ledger) -> Place:
     memory = subject.resolution.request.spec.memory
-    is_share_too_large = ledger.budget_bytes > ledger.free_at_start.low
-    if is_share_too_large and memory.gpu_memory_utilization is not None:
+    if ledger.is_short_by_share and memory.gpu_memory_utilization is not None:
         return subject.place("memory", "gpu_memory_utilization")
     if ledger.pinned_bytes is not None and blocks_override(subject.resolution.request.spec) is not None:
         return subject.place("memory", "num_gpu_blocks_override")
@@ -56,8 +56,8 @@ def _place(subject: Findable, ledger: Ledger) -> Place:
 def _message(subject: Findable, ledger: Ledger) -> str:
     """The verdict by the end of the error bars that it rests on."""
     is_certain = ledger.fits is Fit.NO
-    free = ledger.free_at_start.high if is_certain else ledger.free_at_start.low
-    if ledger.budget_bytes > free:
+    if ledger.is_short_by_share:
+        free = ledger.free_at_start.high if is_certain else ledger.free_at_start.low
         words = "at most" if is_certain else "maybe only"
         return (
             f"the engine starts where {size_words(ledger.budget_bytes)} are free, its share of the device, and of the "

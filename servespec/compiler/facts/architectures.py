@@ -160,9 +160,8 @@ vllm/models/kimi_k3/nvidia/kda.py.  A recurrent architecture that is missing her
 """
 
 
-def _blackwell_kv(version: str) -> Sourced[str]:
-    quote = 'cache_config.cache_dtype = "fp8_e4m3"'
-    return Sourced("fp8_e4m3", "KV cache dtype", "vllm", version, _MODEL_HOOKS, quote)
+def _blackwell_kv(version: str, dtype: str = "fp8_e4m3") -> Sourced[str]:
+    return Sourced(dtype, "KV cache dtype", "vllm", version, _MODEL_HOOKS, f'cache_config.cache_dtype = "{dtype}"')
 
 
 BFLOAT16_CACHE_IS_AUTO: Final = Sourced(
@@ -177,16 +176,28 @@ BFLOAT16_CACHE_IS_AUTO: Final = Sourced(
 
 BLACKWELL_KV_CACHE_HOOKS: Mapping[str, Mapping[str, Sourced[str]]] = MappingProxyType(
     {
-        "0.33.0": MappingProxyType({"GlmMoeDsaForCausalLM": _blackwell_kv("0.33.0")}),
+        "0.33.0": MappingProxyType(
+            {
+                "GlmMoeDsaForCausalLM": _blackwell_kv("0.33.0"),
+                "Glm5NextForCausalLM": _blackwell_kv("0.33.0", "fp8"),
+                "Glm5NextForConditionalGeneration": _blackwell_kv("0.33.0", "fp8"),
+            }
+        ),
         "0.32.0": MappingProxyType({"GlmMoeDsaForCausalLM": _blackwell_kv("0.32.0")}),
     }
 )
 """KV cache dtypes that the engine takes for `auto` on compute capability 10.x, by architecture."""
 
 
-def kv_cache_dtype_hook(architectures: Iterable[str], is_blackwell: bool, version: str) -> str | None:
-    """Source: vllm/model_executor/models/config.py, GlmMoeDsaForCausalLM.verify_and_update_config."""
+def kv_cache_dtype_hook(
+    architectures: Iterable[str], is_blackwell: bool, version: str, *, has_index: bool = True
+) -> str | None:
+    """``has_index`` says that the config names the sparse index that some of the hooks ask for.
+
+    Source: vllm/model_executor/models/config.py: GlmMoeDsaForCausalLM and Glm5NextModelConfig.
+    """
     if not is_blackwell:
         return None
     hooks = BLACKWELL_KV_CACHE_HOOKS[version]
-    return next((hooks[name].value for name in architectures if name in hooks), None)
+    named = (name for name in architectures if name in hooks and (has_index or not name.startswith("Glm5Next")))
+    return next((hooks[name].value for name in named), None)

@@ -30,8 +30,15 @@ def memory_json(stages: Sequence[Ledger]) -> dict[str, Any]:
 
 
 def _stage_json(ledger: Ledger, *, decides: bool) -> dict[str, Any]:
-    layers = [None, None] if not ledger.layers else [ledger.layers.start, ledger.layers.stop - 1]
-    return {"stage": ledger.stage.index, "first_layer": layers[0], "last_layer": layers[1], "decides": decides}
+    """Null where the model does not tell its layers, or the stage holds none."""
+    own = ledger.layers
+    return {
+        "stage": ledger.stage.index,
+        "layers": None if own is None else len(own),
+        "first_layer": own.start if own else None,
+        "last_layer": own.stop - 1 if own else None,
+        "decides": decides,
+    }
 
 
 def ledger_json(ledger: Ledger) -> dict[str, Any]:
@@ -201,6 +208,7 @@ _STAGES = {
     "items": closed_object(
         {
             "stage": COUNT,
+            "layers": MAYBE_COUNT,
             "first_layer": MAYBE_COUNT,
             "last_layer": MAYBE_COUNT,
             "decides": {"type": "boolean"},

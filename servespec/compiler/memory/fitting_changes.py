@@ -25,6 +25,8 @@ LedgerOf = Callable[[ServingSpec], Ledger | None]
 # chosen: the driver and other processes need what is above
 _HIGHEST_HUNDREDTHS = 97
 _MOST_RANKS = 64
+# chosen: whoever asks for a context has no use for a 32nd of it
+_SHORTEST_SHARE = 32
 _MIB = 1 << 20
 # chosen: the widest bound that fits is found to within a 64th of today's graph memory; each try is a search of its own
 _GRAPH_EIGHTHS, _GRAPH_HALVINGS = (7, 6, 5, 4, 3, 2, 1), 3
@@ -62,8 +64,7 @@ def fitting_changes(resolution: Resolution, stages: Sequence[Ledger], ledger_of:
 
 def _size_of_cache(spec: ServingSpec, ledger: Ledger, stages: Sequence[Ledger]) -> tuple[str, Iterator[str]]:
     """The field that says how large the KV cache is, and what to write there."""
-    is_share_too_large = ledger.budget_bytes > ledger.free_at_start.low
-    if ledger.pinned_bytes is None or is_share_too_large:
+    if ledger.pinned_bytes is None or ledger.is_short_by_share:
         return "memory.gpu_memory_utilization", _utilization(stages)
     if blocks_override(spec) is not None:
         return "memory.num_gpu_blocks_override", _blocks(stages)
@@ -130,7 +131,7 @@ def _length(resolution: Resolution, _: Ledger, ledger_of: LedgerOf) -> Iterator[
     if asked is None or not holds(1):
         return
     longest = _largest(asked, holds)
-    if longest < asked:
+    if asked // _SHORTEST_SHARE <= longest < asked:
         yield f"`model.max_model_len: {longest}`"
 
 

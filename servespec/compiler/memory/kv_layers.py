@@ -309,7 +309,8 @@ def _drafter_layers(resolution: Resolution, target: TargetCaches) -> tuple[KvLay
     if draft.traits.model_type == "gemma4_mtp":
         return ()
     if draft is request.target:
-        return _own_layers(draft, target, method)
+        is_alike = draft_kv_cache_dtype(request, method) == target.terms.dtype
+        return _own_layers(draft, target, method) if is_alike else "no formula is known for own layers of another type"
     terms = _drafter_terms(resolution, target.terms)
     if isinstance(terms, str):
         return f"the drafter: {terms}"
@@ -318,12 +319,11 @@ def _drafter_layers(resolution: Resolution, target: TargetCaches) -> tuple[KvLay
 
 
 def _drafter_terms(resolution: Resolution, terms: CacheTerms) -> CacheTerms | str:
-    """A draft model of its own has its own ranks; a head may have another cached type."""
+    """A draft model of its own has its own ranks, and any drafter may have another cached type."""
     request, method = resolution.request, resolution.drafting.method.value
-    if method == "draft_model":
-        return terms.with_split(drafter_split_of(request.spec))
+    own = terms.with_split(drafter_split_of(request.spec)) if method == "draft_model" else terms
     dtype = draft_kv_cache_dtype(request, method)
-    return terms if dtype == terms.dtype else terms.with_dtype(dtype, request.spec)
+    return own if dtype == own.dtype else own.with_dtype(dtype, request.spec)
 
 
 def _own_layers(model: Model, target: TargetCaches, method: str | None) -> tuple[KvLayer, ...] | str:

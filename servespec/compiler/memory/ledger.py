@@ -139,11 +139,23 @@ class Ledger:
         return self.before.left_of(self.device_bytes)
 
     @property
-    def fits(self) -> Fit:
-        whole, free, least = self.whole, self.free_at_start, self.smallest_cache_bytes
-        if self.cache.high < least or whole.low > self.device_bytes or self.budget_bytes > free.high:
+    def share_fits(self) -> Fit:
+        """Whether the engine finds its budget free."""
+        if self.budget_bytes > self.free_at_start.high:
             return Fit.NO
-        if self.cache.low < least or whole.high > self.device_bytes or self.budget_bytes > free.low:
+        return Fit.MARGINAL if self.budget_bytes > self.free_at_start.low else Fit.YES
+
+    @property
+    def is_short_by_share(self) -> bool:
+        """Whether the verdict is what it is because of the share that must be free."""
+        return self.share_fits is not Fit.YES and self.share_fits is self.fits
+
+    @property
+    def fits(self) -> Fit:
+        whole, share, least = self.whole, self.share_fits, self.smallest_cache_bytes
+        if self.cache.high < least or whole.low > self.device_bytes or share is Fit.NO:
+            return Fit.NO
+        if self.cache.low < least or whole.high > self.device_bytes or share is Fit.MARGINAL:
             return Fit.MARGINAL
         return Fit.UNKNOWN if self.unknown else Fit.YES
 

@@ -5,9 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
+from functools import cache
 from typing import Any
 
-_LISTS = ("exclude_modules", "ignore", "ignored_layers", "modules_to_not_convert")
+_LISTS = ("ignored_layers", "modules_to_not_convert", "exclude_modules", "ignore")
+_JOINED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
 _OUTER = re.compile(r"^(model\.language_model\.|language_model\.model\.|language_model\.)")
 _NUMBERED = re.compile(r"layers\.(\d+)\b")
 _SHARED = re.compile(r"shared_expert\b")
@@ -59,7 +61,8 @@ class LeftPlain:
         if entry == name:
             return True
         if self.naming is Naming.EXPRESSION:
-            return entry.startswith("re:") and re.match(entry.removeprefix("re:"), name) is not None
+            pattern = _expression(entry) if entry.startswith("re:") else None
+            return pattern is not None and pattern.match(name) is not None
         if name.endswith(".experts") and name in entry:
             return True
         if self.naming is Naming.WHOLE:
@@ -88,21 +91,35 @@ def left_plain(method: str, section: Mapping[str, Any]) -> LeftPlain:
     namings = {"awq": Naming.PART, "modelopt": Naming.WILDCARD, "nvfp4": Naming.WILDCARD}
     namings["compressed-tensors"] = Naming.EXPRESSION
     naming = next((found for start, found in namings.items() if method.startswith(start)), Naming.WHOLE)
-    return LeftPlain(tuple(_OUTER.sub("model.", _respelled(entry)) for entry in _listed(section)), naming)
+    return LeftPlain(tuple(name for entry in _listed(section) for name in _respelled(entry)), naming)
 
 
-def _respelled(entry: str) -> str:
-    """By the names that the formulas use."""
-    return _SHARED.sub("shared_experts", entry.replace("block_sparse_moe", "mlp"))
+@cache
+def _expression(entry: str) -> re.Pattern[str] | None:
+    """None where it is none, so that the entry meets nothing."""
+    try:
+        return re.compile(entry.removeprefix("re:"))
+    except re.error:
+        return None
 
 
-def _listed(section: Mapping[str, Any]) -> Iterator[str]:
-    """Entries of the section, or of the one below it that ModelOpt writes."""
+def _respelled(entry: str) -> Iterator[str]:
+    """By the names that the formulas use; one of a joined matrix stands for its parts."""
+    plain = _OUTER.sub("model.", _SHARED.sub("shared_experts", entry.replace("block_sparse_moe", "mlp")))
+    joined = next((name for name in _JOINED if plain.endswith(name)), None)
+    if joined is None or plain.startswith("re:"):
+        yield plain
+    else:
+        yield from (plain.removesuffix(joined) + part for part in _JOINED[joined])
+
+
+def _listed(section: Mapping[str, Any]) -> list[str]:
+    """The first list with anything in it, of the section or of the one below it that ModelOpt writes."""
     inner = section.get("quantization")
-    for place in (section, inner if isinstance(inner, Mapping) else {}):
-        for key in _LISTS:
-            names = place.get(key)
-            yield from (name for name in names if isinstance(name, str)) if isinstance(names, list) else ()
+    places = (section, inner if isinstance(inner, Mapping) else {})
+    lists = (place.get(key) for place in places for key in _LISTS)
+    found = next((names for names in lists if isinstance(names, list) and names), [])
+    return [name for name in found if isinstance(name, str)]
 
 
 def _negative_rules(section: Mapping[str, Any]) -> Iterator[str]:

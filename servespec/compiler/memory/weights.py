@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from servespec.compiler.facts.architectures import BREAKABLE_ARCHITECTURES
 from servespec.compiler.facts.decoder_layers import DECODER_LAYERS, DenseLayers, LayerFacts, SharedExperts
@@ -12,6 +11,7 @@ from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
 from servespec.compiler.memory.matrices import layer, rotary_table, unpacked_latent, vocabulary
 from servespec.compiler.memory.matrix import Matrix, Role
 from servespec.compiler.memory.split import Split
+from servespec.compiler.memory.stage import Stage
 from servespec.compiler.memory.storage import ModelStorage, storage_of
 from servespec.compiler.model import Model
 from servespec.units import Bytes
@@ -103,21 +103,19 @@ def _guessed_layers(model: Model) -> LayerFacts:
 
 def stage_lines(decoder: Decoder, split: Split, holder: Holder) -> tuple[tuple[MemoryLine, ...], ...]:
     """The lines of each pipeline stage, one a role."""
-    starts = [0]
-    for layers in split.layers(decoder.dimensions.layers):
-        starts.append(starts[-1] + layers)
-    return tuple(
-        role_lines(decoder, _stage(decoder, split, range(first, last)), holder) for first, last in pairwise(starts)
-    )
+    counts = split.layers(decoder.dimensions.layers)
+    stages = (Stage(index, split.pipeline) for index in range(split.pipeline))
+    return tuple(role_lines(decoder, _stage(decoder, split, stage, stage.of(counts)), holder) for stage in stages)
 
 
-def _stage(decoder: Decoder, split: Split, layers: range) -> Iterator[Matrix]:
+def _stage(decoder: Decoder, split: Split, stage: Stage, layers: range) -> Iterator[Matrix]:
+    """A stage may hold no layer; the first has the embedding and the last the head all the same."""
     dimensions = decoder.dimensions
-    yield rotary_table(dimensions)
-    is_first, is_last = layers.start == 0, layers.stop == dimensions.layers
-    if is_first or (is_last and dimensions.is_tied):
+    if layers:
+        yield rotary_table(dimensions)
+    if stage.is_first or (stage.is_last and dimensions.is_tied):
         yield vocabulary(dimensions, split)
-    if is_last:
+    if stage.is_last:
         yield Matrix(role=Role.SMALL, rows=1, columns=dimensions.hidden)
         if dimensions.compressed is not None:
             yield joined_states(dimensions, dimensions.compressed)
