@@ -8,7 +8,7 @@ from servespec.render.memory_rows import bar, gib
 
 Json = Mapping[str, Any]
 
-SAVINGS = "graph memory that switches under `remedies` save"
+SAVINGS = "graph memory that remedies save"
 SAVING_HEADERS = ("remedy", "GiB", "error bar", "state")
 _STATES = {
     "in_force": "in force",
@@ -24,4 +24,4 @@ def saving_rows(savings: Sequence[Json]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def savings_text(savings: Sequence[Json]) -> str:
-    return "\n".join([f"{SAVINGS}, GiB", aligned(list(saving_rows(savings)))])
+    return "\n".join([f"{SAVINGS}, GiB (switches under `remedies`)", aligned(list(saving_rows(savings)))])

@@ -166,6 +166,10 @@ def _middle(band: Row, group: Group) -> float:
 # Memory
 
 
+_NAME_PIXELS = 8
+"""Of a letter of a bar's name, in the widest font that a page may be shown in."""
+
+
 def memory_chart(bars: Mapping[str, Json], width: int) -> Json:
     """A stacked bar for each ledger, with its budget and the device's end."""
     totals = next(iter(bars.values()))["totals"]
@@ -182,7 +186,7 @@ def memory_chart(bars: Mapping[str, Json], width: int) -> Json:
         "type": "nominal",
         "sort": list(bars),
         "title": None,
-        "axis": {"ticks": False, "minExtent": 92},
+        "axis": {"ticks": False, "minExtent": _NAME_PIXELS * max(map(len, bars))},
     }
     fills = {"domain": list(NAMES), "range": [f"url(#memory-{index})" for index in range(len(NAMES))]}
     layers = [
