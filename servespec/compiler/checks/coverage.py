@@ -96,7 +96,7 @@ def _cover_choice(subject: Findable, tokens: int) -> str:
     frame = subject.frame
     own_mode = frame.drafter.mode if frame.drafter.kind is DrafterKind.MULTI_MODULE_MTP else frame.mode
     if not own_mode.has_piecewise():
-        breakable = "`compilation.breakable_cudagraph: true` has them"
+        breakable = f"{subject.line('compilation', 'breakable_cudagraph', 'true')} has them"
         return breakable if frame.mode.has_piecewise() else "a `cudagraph_mode` with PIECEWISE graphs serves them"
     needed = _graph_tokens(subject, min(tokens, frame.most_verified_tokens or tokens))
     if _bound_ends_prefill(subject, needed):
@@ -104,7 +104,7 @@ def _cover_choice(subject: Findable, tokens: int) -> str:
     if _prefill_field(subject) == PREFILL_SIZES_FIELD:
         return f"add `{needed}` to `{PREFILL_SIZES_FIELD}`"
     instead = " instead of the legacy fields" if subject.fields.legacy else ""
-    return f"write `{PREFILL_CAP_FIELD}: {needed}`{instead}"
+    return f"write {prefill_cap(subject, needed)}{instead}"
 
 
 def _graph_tokens(subject: Findable, tokens: int) -> int:

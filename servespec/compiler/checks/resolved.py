@@ -31,7 +31,8 @@ def refusal_finding(refusal: Refusal, subject: Findable) -> Diagnostic:
     path: SpecPath = tuple(refusal.field.split("."))
     message = f"`{refusal.field}`: {refusal.because}"
     rule = f"the rule is {refusal.source}"
-    help_text = f"{refusal.help}; {rule}" if refusal.help else rule
+    way = refusal.help.format(*(subject.line(*field) for field in refusal.typed))
+    help_text = f"{way}; {rule}" if way else rule
     return _WEIGHT_RULES[refusal.weight].at(subject.place(*path), message, help_text)
 
 

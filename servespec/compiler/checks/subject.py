@@ -62,7 +62,7 @@ class Findable:
     def key_place(self, *path: str | int) -> Place:
         return self.resolution.request.source.place_of_key(path)
 
-    def line(self, section: str, name: str, value: int) -> str:
+    def line(self, section: str, name: str, value: int | str) -> str:
         """A field as it is typed: with its section where the spec has none."""
         has_section = isinstance(self.resolution.request.source.data.get(section), Mapping)
         return f"`{name}: {value}`" if has_section else f"`{section}: {{{name}: {value}}}`"

@@ -16,7 +16,7 @@ from servespec.compiler.facts.batch_defaults import (
     batch_tier,
 )
 from servespec.compiler.facts.devices import Device
-from servespec.compiler.resolve.step import Refusal, Step, Weight
+from servespec.compiler.resolve.step import Refusal, Step, TypedField, Weight
 from servespec.provenance import Origin, Resolved
 from servespec.units import Requests, Tokens, TokensPerRequest
 
@@ -279,11 +279,17 @@ def _token_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
             TOKENS,
             f"`{pair.tokens}` is below max_model_len `{length}` and chunked prefill is off",
             _VERIFY,
-            help=f"write `max_num_batched_tokens: {length}` or more, or `enable_chunked_prefill: true`",
+            help="write {} or more, or {}",
+            typed=(_tokens(length), TypedField("scheduler", "enable_chunked_prefill", "true")),
         )
     if pair.tokens < pair.seqs:
-        help_text = f"write `max_num_batched_tokens: {pair.seqs}` or more, or `max_num_seqs: {pair.tokens}`"
-        yield Refusal(TOKENS, f"`{pair.tokens}` is below max_num_seqs `{pair.seqs}`", _VERIFY, help=help_text)
+        because = f"`{pair.tokens}` is below max_num_seqs `{pair.seqs}`"
+        typed = (_tokens(pair.seqs), TypedField("scheduler", "max_num_seqs", pair.tokens))
+        yield Refusal(TOKENS, because, _VERIFY, help="write {} or more, or {}", typed=typed)
+
+
+def _tokens(value: int | str) -> TypedField:
+    return TypedField("scheduler", "max_num_batched_tokens", value)
 
 
 def _active_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
@@ -297,8 +303,8 @@ def _context_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
     length = request.max_model_len_tokens
     if length is not None and pair.tokens > pair.seqs * length:
         because = f"`{pair.tokens}` exceeds max_num_seqs * max_model_len = {pair.seqs * length}"
-        help_text = f"write `max_num_batched_tokens: {pair.seqs * length}`: no step holds more"
-        yield Refusal(TOKENS, because, _VERIFY, Weight.WARNED, help_text)
+        typed = (_tokens(pair.seqs * length),)
+        yield Refusal(TOKENS, because, _VERIFY, Weight.WARNED, "write {}: no step holds more", typed)
 
 
 def _draft_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
@@ -310,17 +316,17 @@ def _draft_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
     if scheduled < warning_below:
         because = f"`{scheduled}` tokens a step with drafting is below {warning_below}"
         name = "max_num_batched_tokens" if request.max_num_scheduled_tokens is None else "max_num_scheduled_tokens"
-        help_text = f"write `{name}: {warning_below}` or more"
-        yield Refusal(SCHEDULED, because, _SCHEDULED, Weight.WARNED, help_text)
+        typed = (TypedField("scheduler", name, warning_below),)
+        yield Refusal(SCHEDULED, because, _SCHEDULED, Weight.WARNED, "write {} or more", typed)
     slots = _needed_slots(request.version, drafting)
     if pair.tokens <= slots:
         because = f"`{pair.tokens}` does not exceed the {slots} slots of drafting"
-        yield Refusal(TOKENS, because, _SCHEDULED, help=f"write `max_num_batched_tokens: {slots + 1}` or more")
+        yield Refusal(TOKENS, because, _SCHEDULED, help="write {} or more", typed=(_tokens(slots + 1),))
     widest = pair.seqs * (drafting.num_speculative_tokens + 1)
     if request.has_lora and pair.tokens < widest:
         because = f"with LoRA and drafting `{pair.tokens}` is below max_num_seqs * (1 + K) = {widest}"
-        help_text = f"write `max_num_batched_tokens: {widest}` or more, or fewer `max_num_seqs`"
-        yield Refusal(TOKENS, because, _LORA, help=help_text)
+        help_text = "write {} or more, or fewer `max_num_seqs`"
+        yield Refusal(TOKENS, because, _LORA, help=help_text, typed=(_tokens(widest),))
 
 
 def _needed_slots(version: str, drafting: Drafting) -> int:
@@ -328,7 +334,7 @@ def _needed_slots(version: str, drafting: Drafting) -> int:
     return num_lookahead_tokens(drafting) if asks_lookahead else num_new_draft_slots(drafting)
 
 
-_WRITE_TOKENS = "write `max_num_batched_tokens: N`, which leaves nothing to the engine"
+_WRITE_TOKENS = "write {}, which leaves nothing to the engine"
 
 
 def _unknowns(request: BatchRequest) -> Iterator[Refusal]:
@@ -336,7 +342,7 @@ def _unknowns(request: BatchRequest) -> Iterator[Refusal]:
         return
     if request.is_multimodal_prefix_lm and request.prefix_lm_item_tokens is None:
         because = "the engine may raise the default to hold one multimodal item, whose tokens are unknown"
-        yield Refusal(TOKENS, because, _DEFAULTS, Weight.UNKNOWN, _WRITE_TOKENS)
+        yield Refusal(TOKENS, because, _DEFAULTS, Weight.UNKNOWN, _WRITE_TOKENS, (_tokens("N"),))
     if request.max_model_len_tokens is None and not request.enable_chunked_prefill:
         because = "without chunked prefill the default is at least max_model_len, which is unknown"
-        yield Refusal(TOKENS, because, BATCH_DEFAULTS_SOURCE, Weight.UNKNOWN, _WRITE_TOKENS)
+        yield Refusal(TOKENS, because, BATCH_DEFAULTS_SOURCE, Weight.UNKNOWN, _WRITE_TOKENS, (_tokens("N"),))

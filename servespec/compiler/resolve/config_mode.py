@@ -14,7 +14,7 @@ from servespec.compiler.facts.cudagraph_mode import (
     CompilationMode,
     CudaGraphMode,
 )
-from servespec.compiler.resolve.step import Refusal, Step
+from servespec.compiler.resolve.step import Refusal, Step, TypedField
 from servespec.provenance import Origin, Resolved
 
 MODE = "compilation.cudagraph_mode"
@@ -230,8 +230,11 @@ def _drop_tiers(state: _State, because: str, function: str) -> _State:
 def _hisparse(request: ModeRequest, state: _State) -> _State:
     if not request.has_hisparse or state.mode is not CudaGraphMode.FULL:
         return state
-    help_text = "write `cudagraph_mode: FULL_AND_PIECEWISE`, or delete `hisparse_config`"
-    return state.finds(Refusal(MODE, "HiSparse does not run with `FULL`", _INIT, help=help_text))
+    help_text = "write {}, or delete `hisparse_config`"
+    return state.finds(Refusal(MODE, "HiSparse does not run with `FULL`", _INIT, help=help_text, typed=_BOTH_GRAPHS))
+
+
+_BOTH_GRAPHS = (TypedField("compilation", "cudagraph_mode", "FULL_AND_PIECEWISE"),)
 
 
 def _no_pieces(_request: ModeRequest, state: _State) -> _State:
@@ -294,8 +297,8 @@ def _adaptive_verification(request: ModeRequest, state: _State) -> _State:
         state = state.finds(Refusal(ADAPTIVE, because, source, help="delete it, or `lora`"))
     if not state.mode.has_full():
         because = f"adaptive verification needs full graphs and the mode is `{state.mode}`"
-        help_text = "write `cudagraph_mode: FULL_AND_PIECEWISE`, or delete it"
-        state = state.finds(Refusal(ADAPTIVE, because, source, help=help_text))
+        help_text = "write {}, or delete it"
+        state = state.finds(Refusal(ADAPTIVE, because, source, help=help_text, typed=_BOTH_GRAPHS))
     if request.pipeline_parallel_size > 1:
         because = "adaptive verification does not run with pipeline parallelism"
         state = state.finds(Refusal(ADAPTIVE, because, source, help="delete it, or `pipeline_parallel_size`"))
@@ -358,8 +361,8 @@ def _pieces_exist(request: ModeRequest, state: _State) -> _State:
     if state.compilation is CompilationMode.VLLM_COMPILE:
         return state
     because = f"`{state.mode}` needs compiled or breakable pieces"
-    help_text = "write `compilation.mode: 3`, or `compilation.breakable_cudagraph: true`"
-    return state.finds(Refusal(MODE, because, _INIT, help=help_text))
+    typed = (TypedField("compilation", "mode", 3), TypedField("compilation", "breakable_cudagraph", "true"))
+    return state.finds(Refusal(MODE, because, _INIT, help="write {}, or {}", typed=typed))
 
 
 CONFIG_RULES: tuple[Rule, ...] = (

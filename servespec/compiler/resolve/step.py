@@ -5,6 +5,7 @@ These are plain data.  The checks turn them into diagnostics, because only they 
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +29,19 @@ class Weight(StrEnum):
     UNKNOWN = "unknown"
 
 
+class TypedField(NamedTuple):
+    """A field of a help, which is typed with its section where the spec has none."""
+
+    section: str
+    name: str
+    value: int | str
+
+
 @dataclass(frozen=True, slots=True)
 class Refusal:
     """Something about ``field`` that the engine refuses, warns of, or that cannot be decided here.
 
-    ``help`` says what to type instead, '' where the reason says all that can be said.
+    ``help`` says what to type instead, '' where the reason says all that can be said; its `{}` stand for ``typed``.
     """
 
     field: str
@@ -40,6 +49,7 @@ class Refusal:
     source: str
     weight: Weight = Weight.REFUSED
     help: str = ""
+    typed: tuple[TypedField, ...] = ()
 
 
 def refused(findings: tuple[Refusal, ...]) -> tuple[Refusal, ...]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from servespec.compiler.facts.cudagraph_mode import COMPILATION, AttentionCgSupport, CudaGraphMode
 from servespec.compiler.resolve.config_mode import MODE
-from servespec.compiler.resolve.step import Refusal, Step
+from servespec.compiler.resolve.step import Refusal, Step, TypedField
 
 _WORKER = f"{COMPILATION}: CompilationConfig.resolve_cudagraph_mode_and_sizes"
 
@@ -73,7 +73,8 @@ def _adaptive_mode(request: WorkerRequest, state: WorkerResolution) -> WorkerRes
 
 def _no_full_graphs(request: WorkerRequest, mode: CudaGraphMode) -> Refusal:
     because = f"`{mode}` does not run with attention backend `{request.backend}`"
-    return Refusal(MODE, because, _WORKER, help="write `cudagraph_mode: PIECEWISE`, or another `attention.backend`")
+    typed = (TypedField("compilation", "cudagraph_mode", "PIECEWISE"),)
+    return Refusal(MODE, because, _WORKER, help="write {}, or another `attention.backend`", typed=typed)
 
 
 def _mixed_support(request: WorkerRequest, state: WorkerResolution) -> WorkerResolution:

@@ -1,0 +1,58 @@
+"""A help names the section too where the spec has none, so that what it says can be typed at the top level."""
+
+import re
+from typing import Any
+
+import pytest
+
+from servespec.diagnostics import Diagnostic, SpecError
+from servespec.schema.source import read_source
+from tests.plans import Json, compiled, model_folder, spec_of
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+DRAFTING = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 7}
+
+
+def found(spec: Json) -> tuple[Diagnostic, ...]:
+    try:
+        return compiled(spec).diagnostics
+    except SpecError as error:
+        return error.diagnostics
+
+
+def typed(finding: Diagnostic) -> Json:
+    """What stands first in backticks in the help, as a spec is read."""
+    (text, *_) = re.findall("`([^`]*)`", finding.help)
+    return dict(read_source(text, "help").data)
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "sections"),
+    [
+        (
+            "P102",
+            "after chosen drafts",
+            {
+                "scheduler": {"max_num_seqs": 256},
+                "speculative": {**DRAFTING, "load_aware": {"from_requests": 64}},
+            },
+        ),
+        (
+            "R101",
+            "with LoRA and drafting",
+            {"speculative": {**DRAFTING, "num_speculative_tokens": 20}, "lora": {"max_loras": 1}},
+        ),
+        (
+            "R101",
+            "needs full graphs",
+            {"speculative": {**DRAFTING, "enable_adaptive_verification": True}, "optimization_level": 0},
+        ),
+    ],
+)
+def test_what_a_help_says_is_typed_where_no_section_is(code: str, words: str, sections: dict[str, Any]) -> None:
+    spec = spec_of("qwen3-8b", "h200", **sections)
+    told = {one.code: one for one in found(spec) if words in one.message}
+    then = found({**spec, **typed(told[code])})
+
+    assert [one.message for one in then if words in one.message or one.code.startswith("S")] == []
