@@ -14,7 +14,7 @@ from servespec.compiler.engine import CPU_DISTRIBUTION, Engine, engine_of_facts
 from servespec.compiler.engine_homes import VARIABLE_HOMES
 from servespec.compiler.facts.devices import DEVICE_SCHEMA, DEVICES, Device, device_from_json
 from servespec.compiler.facts.engine_fields import table, versions
-from servespec.compiler.facts.model_traits import text_config
+from servespec.compiler.facts.model_traits import laid_over, text_config
 from servespec.compiler.model import Model, model_of
 from servespec.compiler.pipeline import CompileRequest
 from servespec.compiler.plan import Plan
@@ -84,7 +84,7 @@ def _gathered(
     inherited = tuple(shell_findings(spec, engine.facts_version, os.environ))
     target = _load(spec.model.id, spec.model.revision, ("model", "id"), source, options.model_config, "--model-config")
     draft = _draft(spec, source, options)
-    config = {**target.data, **spec.model.hf_overrides}
+    config = laid_over(target.data, spec.model.hf_overrides)
     odd = [*target_findings(ReadConfig(config, spec, source), engine.facts_version)]
     if draft is not None:
         odd += draft_findings(draft.data, source.place_of(("speculative", "model")))

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from servespec.compiler.facts.model_traits import laid_over
 from servespec.diagnostics import Diagnostic, Position, SpecError
 from servespec.runtime.gather import Options, compile_request
+from servespec.schema.source import SpecSource
 from tests.plans import MODELS, source_of, spec_of
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
@@ -83,3 +85,81 @@ def test_a_value_that_models_have(tmp_path: Path, key: str, value: Any) -> None:
 )
 def test_the_architecture(tmp_path: Path, names: Any, model_type: str | None, codes: list[str]) -> None:
     assert codes_with(tmp_path, architectures=names, model_type=model_type) == codes
+
+
+TEXT_LAYERS = "text_config.num_hidden_layers"
+
+
+@pytest.mark.parametrize(
+    ("model", "overrides", "config", "told"),
+    [
+        (
+            "qwen3-8b",
+            {"num_hidden_layers": 100000},
+            {},
+            [("num_hidden_layers", "hf_overrides", "`num_hidden_layers` in `hf_overrides` is `100000`")],
+        ),
+        (
+            "paligemma-3b",
+            {"num_hidden_layers": -1, "text_config": {"num_hidden_layers": -2}},
+            {},
+            [
+                ("num_hidden_layers", "hf_overrides", "`num_hidden_layers` in `hf_overrides` is `-1`"),
+                (TEXT_LAYERS, "hf_overrides", f"`{TEXT_LAYERS}` in `hf_overrides` is `-2`"),
+            ],
+        ),
+        (
+            "paligemma-3b",
+            {},
+            {"text_config": {"num_hidden_layers": "18"}},
+            [(TEXT_LAYERS, "", f'`{TEXT_LAYERS}` in config.json is `"18"`')],
+        ),
+    ],
+)
+def test_an_odd_value_is_told_where_it_stands(
+    tmp_path: Path, model: str, overrides: Any, config: Any, told: list[tuple[str, str, str]]
+) -> None:
+    source, findings = overridden(tmp_path, model, overrides, config)
+
+    assert [finding.message.split(",")[0] for finding in findings] == [message for _, _, message in told]
+    paths = [("model", under, *path.split(".")) if under else ("model", "id") for path, under, _ in told]
+    assert [finding.place for finding in findings] == [source.place_of(path) for path in paths]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "help_text", "typed"),
+    [
+        ({}, "`hf_overrides: {text_config: {hidden_size: NUMBER}}`", {"text_config": {"hidden_size": 2048}}),
+        (
+            {"vocab_size": 9},
+            "`text_config: {hidden_size: NUMBER}` under `hf_overrides`",
+            {"vocab_size": 9, "text_config": {"hidden_size": 2048}},
+        ),
+        (
+            {"text_config": {"head_dim": 256}},
+            "`hidden_size: NUMBER` under `hf_overrides.text_config`",
+            {"text_config": {"head_dim": 256, "hidden_size": 2048}},
+        ),
+    ],
+)
+def test_the_help_to_a_value_of_a_part_can_be_typed(tmp_path: Path, overrides: Any, help_text: str, typed: Any) -> None:
+    odd = {"text_config": {"hidden_size": "2048"}}
+    _, (finding,) = overridden(tmp_path, "paligemma-3b", overrides, odd)
+
+    assert finding.help == f"download the model again, or write {help_text}"
+    assert overridden(tmp_path, "paligemma-3b", typed, odd)[1] == ()
+
+
+def test_an_override_of_a_part_leaves_the_rest_of_it() -> None:
+    model = {"id": str(MODELS / "paligemma-3b"), "hf_overrides": {"text_config": {"hidden_size": 1024}}}
+    traits = compile_request(source_of(spec_of("paligemma-3b", "h200", model=model)), Options()).target.traits
+
+    assert (traits.hidden_size, traits.num_hidden_layers) == (1024, 18)
+
+
+def overridden(folder: Path, model: str, overrides: Any, config: Any) -> tuple[SpecSource, tuple[Diagnostic, ...]]:
+    """What is said of values of a model whose config ``config`` is laid over, and the spec that overrides them."""
+    data = json.loads((MODELS / model / "config.json").read_text(encoding="utf-8"))
+    (folder / "config.json").write_text(json.dumps(laid_over(data, config)), encoding="utf-8")
+    source = source_of(spec_of(model, "h200", model={"id": str(folder), "hf_overrides": overrides}))
+    return source, tuple(one for one in compile_request(source, Options()).found if one.code == "R123")

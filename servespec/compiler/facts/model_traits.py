@@ -20,6 +20,7 @@ _CONFIG = "vllm/transformers_utils/config.py"
 _MODEL = "vllm/config/model.py"
 
 _TEXT_PARTS = ("text_config", "language_config", "llm_config")
+_THINKER = "thinker_config"
 
 Config = Mapping[str, Any]
 
@@ -142,10 +143,32 @@ def model_traits(config: Config, version: str = "0.33.0") -> ModelTraits:
 
 def text_config(config: Config) -> Config:
     """The language part of a multimodal config; the config itself where there is none."""
-    inner = config.get("thinker_config")
-    outer = inner if isinstance(inner, Mapping) else config
-    parts = (outer.get(name) for name in _TEXT_PARTS)
-    return next((part for part in parts if isinstance(part, Mapping)), outer)
+    part = config
+    for key in text_path(config):
+        part = part[key]
+    return part
+
+
+def text_path(config: Config) -> tuple[str, ...]:
+    """The keys that lead to the language part, none where there is none."""
+    thinker = config.get(_THINKER)
+    start, outer = ((_THINKER,), thinker) if isinstance(thinker, Mapping) else ((), config)
+    return next(((*start, name) for name in _TEXT_PARTS if isinstance(outer.get(name), Mapping)), start)
+
+
+def laid_over(config: Config, overrides: Config) -> Config:
+    """A config under `hf_overrides`: of a part that is a config itself only the keys that are named.
+
+    Source: vllm/config/model.py: ModelConfig._apply_dict_overrides.
+    """
+
+    def value(key: str, override: Any) -> Any:
+        below = config.get(key)
+        if key not in (_THINKER, *_TEXT_PARTS) or not isinstance(below, Mapping) or not isinstance(override, Mapping):
+            return override
+        return laid_over(below, override)
+
+    return {**config, **{key: value(key, override) for key, override in overrides.items()}}
 
 
 def _aliases(quote: str, *names: str) -> Sourced[tuple[str, ...]]:
