@@ -4,6 +4,8 @@ Where some values are refused, the rest is parsed without them, so that the late
 a file shows at once; such a spec is never compiled.
 """
 
+import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
@@ -13,7 +15,7 @@ from pydantic_core import ErrorDetails
 
 from servespec.diagnostics import Diagnostic
 from servespec.schema import spec_rules as rules
-from servespec.schema.data_paths import with_value
+from servespec.schema.data_paths import value_at, with_value
 from servespec.schema.joined_keys import joined_key
 from servespec.schema.nearest import nearest
 from servespec.schema.renamed import renamed_field
@@ -114,7 +116,8 @@ def _is_tag(step: str, here: Mapping[str, Any], path: SpecPath) -> bool:
 
 def stands_elsewhere(path: SpecPath, data: Mapping[str, Any]) -> bool:
     """Whether the key that is missing at ``path`` stands there misspelled or elsewhere, which is told in that place."""
-    return _is_misspelled(path, data) or _is_misplaced(path, data)
+    is_dotted = any(f"{key}.".startswith(f"{dotted(path)}.") and "." in key for key in data)
+    return is_dotted or _is_misspelled(path, data) or _is_misplaced(path, data)
 
 
 def _is_misspelled(path: SpecPath, data: Any) -> bool:
@@ -166,6 +169,9 @@ def unknown_key(path: SpecPath, source: SpecSource) -> Diagnostic:
     joined = joined_key(key, own.model_fields if own else ())
     if joined is not None:
         return rules.S102.at(place, f"no space follows the colon of `{joined.name}`", joined.help)
+    steps = _steps(path)
+    if steps:
+        return _misspelled(path, place_help=_unfolded(path[:-1], steps, source), source=source)
     replacement = renamed_field(key)
     if replacement is not None:
         return rules.S108.at(place, f"`{key}` is {replacement.what}", replacement.help)
@@ -173,6 +179,50 @@ def unknown_key(path: SpecPath, source: SpecSource) -> Diagnostic:
     if homes:
         return rules.S107.at(place, _no_field(path), f"move it to `{homes[0]}`")
     return _misspelled(path, place_help=_suggestion(path), source=source)
+
+
+def _steps(path: SpecPath) -> tuple[str, ...]:
+    """The keys of a field that is written as one with dots, the way messages name it; none for any other key."""
+    first, *rest = str(path[-1]).split(".")
+    own = section_at(path[:-1])
+    if not rest or not all(rest) or own is None or first not in own.model_fields:
+        return ()
+    holder = section_at((*path[:-1], first, *rest[:-2])) if rest[:-1] else own
+    section = section_at((*path[:-1], first, *rest[:-1]))
+    if section is None:
+        # Free keys, such as those of `engine.env`.
+        name = (first, *rest)[-2]
+        is_field = holder is not None and name in holder.model_fields and _takes_mapping(holder, name)
+    else:
+        is_field = rest[-1] in section.model_fields or section.model_config.get("extra") == "allow"
+    return (first, *rest) if is_field else ()
+
+
+def _takes_mapping(section: type[Section], name: str) -> bool:
+    annotation = section.model_fields[name].annotation
+    return any(get_origin(one) is dict for one in (annotation, *get_args(annotation)))
+
+
+def _unfolded(prefix: SpecPath, steps: tuple[str, ...], source: SpecSource) -> str:
+    """A field with dots as it is typed: below the sections that are there, else with them."""
+    value = _typed_value(value_at(source.data, (*prefix, ".".join(steps))))
+    there = [at for at in range(1, len(steps)) if isinstance(value_at(source.data, (*prefix, *steps[:at])), Mapping)]
+    depth = max(there, default=0)
+    line = value
+    for step in reversed(steps[depth:]):
+        line = f"{step}: {line}" if line is value else f"{step}: {{{line}}}"
+    under = f" under `{dotted((*prefix, *steps[:depth]))}`" if depth else ""
+    return f"write `{line}`{under}"
+
+
+_PLAIN = re.compile(r"[A-Za-z][\w./-]*")
+
+
+def _typed_value(value: Any) -> str:
+    """On one line, as YAML takes it."""
+    is_plain = isinstance(value, str) and _PLAIN.fullmatch(value)
+    text = str(value) if is_plain else json.dumps(value, default=str, ensure_ascii=False)
+    return text if len(text) <= _LONGEST_SHOWN and "`" not in text else "…"
 
 
 def _misspelled(path: SpecPath, place_help: str, source: SpecSource) -> Diagnostic:
