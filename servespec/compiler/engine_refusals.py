@@ -6,6 +6,8 @@ from typing import Final
 from servespec.compiler import plan_rules
 from servespec.compiler.facts.engine_fields import EngineTable
 from servespec.compiler.parallel_ranks import world_ranks
+from servespec.compiler.resolve.batch_limits import fewer_tokens_than_requests
+from servespec.compiler.resolve.config_mode import adaptive_verification_beside
 from servespec.diagnostics import COMMAND_LINE, Diagnostic, Related
 from servespec.schema.data_paths import value_at
 from servespec.schema.parse import PLACEHOLDER, stands_elsewhere
@@ -52,7 +54,7 @@ def _step_budget(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
         return
     path = ("scheduler", "max_num_batched_tokens")
     related = [Related(f"`max_num_seqs` is `{seqs}`", source.place_of(("scheduler", "max_num_seqs")))]
-    message = f"`{'.'.join(path)}`: `{tokens}` is below max_num_seqs `{seqs}`"
+    message = fewer_tokens_than_requests(tokens, seqs).message
     help_text = f"write `{seqs}` or more, or lower `max_num_seqs` to `{tokens}`"
     yield plan_rules.R101.at(source.place_of(path), message, help_text, related)
 
@@ -65,19 +67,16 @@ def _adaptive_verification(spec: ServingSpec, source: SpecSource) -> Iterator[Di
     name = "enable_adaptive_verification" if section.enable_adaptive_verification else "load_aware"
     place = source.place_of_key(("speculative", name))
     stages: SpecPath = ("parallel", "pipeline_parallel_size")
-    barred = (
-        (spec.lora is not None, "LoRA", source.place_of_key(("lora",)), "`lora`"),
-        (
-            spec.parallel.pipeline_parallel_size > 1,
-            "pipeline parallelism",
-            source.place_of_key(stages),
-            f"`{stages[1]}`",
-        ),
+    barred: tuple[tuple[bool, str, SpecPath], ...] = (
+        (spec.lora is not None, "LoRA", ("lora",)),
+        (spec.parallel.pipeline_parallel_size > 1, "pipeline parallelism", stages),
     )
-    for is_there, words, other, written in barred:
+    for is_there, words, path in barred:
         if is_there:
-            message = f"`speculative.enable_adaptive_verification`: adaptive verification does not run with {words}"
-            yield plan_rules.R101.at(place, message, f"delete `{name}`, or {written}", [Related(words, other)])
+            written = str(path[-1])
+            message = adaptive_verification_beside(words, written).message
+            other = Related(words, source.place_of_key(path))
+            yield plan_rules.R101.at(place, message, f"delete `{name}`, or `{written}`", [other])
 
 
 def _cpu_loras(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:

@@ -4,15 +4,24 @@ from typing import Any
 
 import pytest
 
+from servespec.compiler.resolve import batch_limits, config_mode
+from servespec.compiler.resolve.step import Refusal
 from servespec.diagnostics import SpecError
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.spec_file import spec_diagnostics
 from servespec.schema.overrides import with_overrides
 from servespec.schema.source import read_source
+from tests.plans import compiled, model_folder, spec_of
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
 BASE = "servespec: 1\nmodel: {id: org/absent}\nhardware: {gpu: h200}\n"
+ADAPTIVE = {
+    "method": "eagle3",
+    "model": model_folder("eagle3-draft"),
+    "num_speculative_tokens": 3,
+    "enable_adaptive_verification": True,
+}
 FLAWS = {
     "hardware.gpu=h2000": "R004",
     "engine.version=0.34.0": "R005",
@@ -107,3 +116,33 @@ def test_a_class_of_the_users_own_needs_consent(method: str) -> None:
 
     assert said_of(setting) == ["S213"]
     assert spec_diagnostics(source, allow_code=True) == ()
+
+
+@pytest.mark.parametrize(
+    ("sections", "words"),
+    [
+        ({"scheduler": {"max_num_seqs": 256, "max_num_batched_tokens": 128}}, "is below max_num_seqs"),
+        ({"speculative": ADAPTIVE, "lora": {"max_loras": 1}}, "does not run with LoRA"),
+        (
+            {
+                "speculative": ADAPTIVE,
+                "hardware": {"gpu": "h200", "count": 2},
+                "parallel": {"pipeline_parallel_size": 2},
+            },
+            "does not run with pipeline parallelism",
+        ),
+    ],
+)
+def test_a_refusal_that_is_worded_anew_is_still_told_once(
+    sections: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def reworded(field: str, because: str, *rest: Any, **named: Any) -> Refusal:
+        return Refusal(field, f"{because}, in other words", *rest, **named)
+
+    for module in (batch_limits, config_mode):
+        monkeypatch.setattr(module, "Refusal", reworded)
+    with pytest.raises(SpecError) as refused:
+        compiled(spec_of("qwen3-8b", "h200", **sections))
+
+    (message,) = [one.message for one in refused.value.diagnostics if words in one.message]
+    assert message.endswith(", in other words")

@@ -18,22 +18,21 @@ _WEIGHT_RULES = {Weight.REFUSED: rules.R101, Weight.WARNED: rules.R102, Weight.U
 
 
 def _engine_refuses(subject: Findable) -> Iterator[Diagnostic]:
-    """What the spec alone tells is told once, with both places."""
+    """What the spec alone tells is told once, with both places; both take its words from one function."""
     request = subject.resolution.request
     by_spec = tuple(engine_refusals(request.spec, request.source, request.table))
     yield from by_spec
-    told = {finding.message for finding in by_spec}
+    told = {(finding.code, finding.message) for finding in by_spec}
     found = (refusal_finding(refusal, subject) for refusal in subject.resolution.refusals)
-    yield from (finding for finding in found if finding.message not in told)
+    yield from (finding for finding in found if (finding.code, finding.message) not in told)
 
 
 def refusal_finding(refusal: Refusal, subject: Findable) -> Diagnostic:
     path: SpecPath = tuple(refusal.field.split("."))
-    message = f"`{refusal.field}`: {refusal.because}"
     rule = f"the rule is {refusal.source}"
     way = refusal.help.format(*(subject.line(*field) for field in refusal.typed))
     help_text = f"{way}; {rule}" if way else rule
-    return _WEIGHT_RULES[refusal.weight].at(subject.place(*path), message, help_text)
+    return _WEIGHT_RULES[refusal.weight].at(subject.place(*path), refusal.message, help_text)
 
 
 def _mode_changed(subject: Findable) -> Iterator[Diagnostic]:

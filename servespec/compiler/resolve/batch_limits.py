@@ -283,9 +283,13 @@ def _token_findings(request: BatchRequest, pair: _Pair) -> Iterator[Refusal]:
             typed=(_tokens(length), TypedField("scheduler", "enable_chunked_prefill", "true")),
         )
     if pair.tokens < pair.seqs:
-        because = f"`{pair.tokens}` is below max_num_seqs `{pair.seqs}`"
-        typed = (_tokens(pair.seqs), TypedField("scheduler", "max_num_seqs", pair.tokens))
-        yield Refusal(TOKENS, because, _VERIFY, help="write {} or more, or {}", typed=typed)
+        yield fewer_tokens_than_requests(pair.tokens, pair.seqs)
+
+
+def fewer_tokens_than_requests(tokens: int, seqs: int) -> Refusal:
+    typed = (_tokens(seqs), TypedField("scheduler", "max_num_seqs", tokens))
+    because = f"`{tokens}` is below max_num_seqs `{seqs}`"
+    return Refusal(TOKENS, because, _VERIFY, help="write {} or more, or {}", typed=typed)
 
 
 def _tokens(value: int | str) -> TypedField:

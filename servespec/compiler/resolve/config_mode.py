@@ -21,6 +21,7 @@ MODE = "compilation.cudagraph_mode"
 ADAPTIVE = "speculative.enable_adaptive_verification"
 
 _INIT = f"{VLLM_CONFIG}: VllmConfig.__post_init__"
+_ADAPTIVE = f"{VLLM_CONFIG}: VllmConfig._validate_adaptive_verification"
 _SPLITTING = f"{COMPILATION}: CompilationConfig.set_splitting_ops_for_v1"
 
 
@@ -291,18 +292,21 @@ def _stock_compile(request: ModeRequest, state: _State) -> _State:
 def _adaptive_verification(request: ModeRequest, state: _State) -> _State:
     if not request.enable_adaptive_verification:
         return state
-    source = f"{VLLM_CONFIG}: VllmConfig._validate_adaptive_verification"
     if request.has_lora:
-        because = "adaptive verification does not run with LoRA"
-        state = state.finds(Refusal(ADAPTIVE, because, source, help="delete it, or `lora`"))
+        state = state.finds(adaptive_verification_beside("LoRA", "lora"))
     if not state.mode.has_full():
         because = f"adaptive verification needs full graphs and the mode is `{state.mode}`"
         help_text = "write {}, or delete it"
-        state = state.finds(Refusal(ADAPTIVE, because, source, help=help_text, typed=_BOTH_GRAPHS))
+        state = state.finds(Refusal(ADAPTIVE, because, _ADAPTIVE, help=help_text, typed=_BOTH_GRAPHS))
     if request.pipeline_parallel_size > 1:
-        because = "adaptive verification does not run with pipeline parallelism"
-        state = state.finds(Refusal(ADAPTIVE, because, source, help="delete it, or `pipeline_parallel_size`"))
+        state = state.finds(adaptive_verification_beside("pipeline parallelism", "pipeline_parallel_size"))
     return state
+
+
+def adaptive_verification_beside(what: str, written: str) -> Refusal:
+    """It does not run with that, which is written as ``written``."""
+    because = f"adaptive verification does not run with {what}"
+    return Refusal(ADAPTIVE, because, _ADAPTIVE, help=f"delete it, or `{written}`")
 
 
 def _eager_experts(request: ModeRequest, state: _State) -> _State:

@@ -51,6 +51,10 @@ class Refusal:
     help: str = ""
     typed: tuple[TypedField, ...] = ()
 
+    @property
+    def message(self) -> str:
+        return f"`{self.field}`: {self.because}"
+
 
 def refused(findings: tuple[Refusal, ...]) -> tuple[Refusal, ...]:
     """Those that stop the engine."""
