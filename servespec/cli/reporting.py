@@ -66,7 +66,9 @@ def planned(spec: str, options: "Options") -> tuple["Plan", dict[str, str]]:
 
 def shares_terminal() -> bool:
     """Whether one terminal shows what goes to stdout and what goes to stderr, so that order is what a person sees."""
-    if not (sys.stdout.isatty() and sys.stderr.isatty()):
+    # Python has no stream in place of one that is closed.
+    streams = (sys.stdout, sys.stderr)
+    if any(stream is None or not stream.isatty() for stream in streams):
         return False
     return os.path.sameopenfile(sys.stdout.fileno(), sys.stderr.fileno())
 

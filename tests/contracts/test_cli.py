@@ -21,7 +21,7 @@ from servespec.runtime.installed_engine import find_installed_engine
 from servespec.runtime.probe import hardware_problem
 from tests.command_tree import commands_of
 from tests.differential.engine_oracle import engine_root
-from tests.plans import REPOSITORY, model_folder
+from tests.plans import REPOSITORY, model_folder, spec_of
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
@@ -269,6 +269,25 @@ def test_70_shows_what_to_report_where_no_file_can_be_written(
     said = capsys.readouterr().err
     assert "in broken" in said
     assert said.endswith("ValueError: this cannot be; please report it with the lines above\n")
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
+@pytest.mark.parametrize("words", ["schema spec", "schema --help"])
+def test_1_for_a_disk_that_is_full(words: str) -> None:
+    command = f"{sys.executable} -m servespec {words} > /dev/full"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, cwd=REPOSITORY)
+
+    said = "cannot write the output: no space is left; free some, or write it elsewhere\n"
+    assert (done.returncode, done.stderr) == (1, said)
+
+
+def test_a_plan_is_made_where_stdout_is_closed(tmp_path: Path) -> None:
+    spec = tmp_path / "spec.json"
+    spec.write_text(json.dumps(spec_of("qwen3-8b", "h200")), encoding="utf-8")
+    command = f"{sys.executable} -m servespec plan {spec} >&-"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, cwd=REPOSITORY)
+
+    assert (done.returncode, "fault of servespec" in done.stderr) == (0, False)
 
 
 def test_a_reader_that_is_gone_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,10 @@ from servespec.cli import app
 
 EXIT_CODES: Mapping[int, tuple[str, str]] = {
     0: ("done", "The command did what it was asked; for `serve`, the server was stopped as asked."),
-    1: ("refused", "The spec has errors; with `validate --strict`, warnings count."),
+    1: (
+        "refused",
+        "The spec has errors; with `validate --strict`, warnings count. Or a full disk did not take the output.",
+    ),
     2: ("usage", "The command line itself is wrong, or `explain` knows no such name."),
     3: (
         "does not fit",
