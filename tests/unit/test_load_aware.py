@@ -209,6 +209,18 @@ def test_modules_without_piecewise_graphs_are_eager_after_chosen_drafts() -> Non
     plan, mended = (compiled({**given, "compilation": {"breakable_cudagraph": on}}).to_json() for on in (False, True))
 
     (warning,) = [one for one in plan["diagnostics"] if one["code"] == "P102"]
-    assert warning["help"] == "`compilation.breakable_cudagraph: true` has them"
+    assert warning["help"] == "`breakable_cudagraph: true` has them"
     rows = [row for row in mended["coverage"]["decode"] if row["runner"] == "drafter"]
     assert {(row["routine"], row["mode"]) for row in rows} == {("block_piecewise", "PIECEWISE")}
+
+
+def test_an_engine_that_runs_eagerly_is_told_so() -> None:
+    drafting = {"method": "dspark", "num_speculative_tokens": 3, "enable_adaptive_verification": True}
+    with pytest.raises(SpecError) as caught:
+        compiled(
+            spec_of("deepseek-v4-flash", "gb200", speculative=drafting)
+            | {"model": {"id": model_folder("deepseek-v4-flash"), "enforce_eager": True}}
+        )
+
+    helps = {finding.help for finding in caught.value.diagnostics if finding.code == "R101"}
+    assert any(text.startswith("delete `enforce_eager`, or it") for text in helps)

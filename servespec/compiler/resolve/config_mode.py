@@ -296,11 +296,17 @@ def _adaptive_verification(request: ModeRequest, state: _State) -> _State:
         state = state.finds(adaptive_verification_beside("LoRA", "lora"))
     if not state.mode.has_full():
         because = f"adaptive verification needs full graphs and the mode is `{state.mode}`"
-        help_text = "write {}, or delete it"
-        state = state.finds(Refusal(ADAPTIVE, because, _ADAPTIVE, help=help_text, typed=_BOTH_GRAPHS))
+        state = state.finds(_without_full_graphs(because, is_eager=request.enforce_eager))
     if request.pipeline_parallel_size > 1:
         state = state.finds(adaptive_verification_beside("pipeline parallelism", "pipeline_parallel_size"))
     return state
+
+
+def _without_full_graphs(because: str, *, is_eager: bool) -> Refusal:
+    """No mode brings graphs back to an engine that is told to run eagerly."""
+    if is_eager:
+        return Refusal(ADAPTIVE, because, _ADAPTIVE, help="delete `enforce_eager`, or it")
+    return Refusal(ADAPTIVE, because, _ADAPTIVE, help="write {}, or delete it", typed=_BOTH_GRAPHS)
 
 
 def adaptive_verification_beside(what: str, written: str) -> Refusal:
