@@ -276,8 +276,35 @@ def test_what_a_container_is_told_besides_is_listed_without_secrets() -> None:
     assert [(code, message) for code, message, _ in said(command)] == [
         ("S317", f"`docker run {options} vllm/vllm-openai` before the program is not carried"),
         ("S323", "the variables of `prod.env` are not read"),
+        ("S310", "`api_key` (word 6) may hold a secret and is not carried"),
+        ("S310", "`--registry-token` (word 8) may hold a secret and is not carried"),
         ("S323", "the variables of `b.env` are not read"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "shown"),
+    [
+        (["srun", "--export=ALL,HF_TOKEN=hush,A=1"], "srun --export=ALL,HF_TOKEN=…,A=1"),
+        (["srun", "--export", "ALL,HF_TOKEN=hush"], "srun --export ALL,HF_TOKEN=…"),
+        (["srun", "--export=A=1,HF_TOKEN=hush,WANDB_API_KEY=hush"], "srun --export=A=1,HF_TOKEN=…,WANDB_API_KEY=…"),
+        (["singularity", "exec", "--env=HF_TOKEN=hush"], "singularity exec --env=HF_TOKEN=…"),
+        (["singularity", "exec", "--env=A=b HF_TOKEN='hush hush' C=d"], "singularity exec --env=A=b HF_TOKEN=… C=d"),
+        (["docker", "run", "--label=token=hush"], "docker run --label=token=…"),
+        (["docker", "run", "--label", 'my-api-key="hush, hush"'], "docker run --label my-api-key=…"),
+        (["docker", "run", "--label", '{"api_key": "hush"}'], 'docker run --label {"api_key": …'),
+        (["run", "--header", "Authorization: Bearer hush"], "run --header Authorization: …"),
+        (["run", "hf_hushhush"], "run hf_…"),
+        (["run", "--to=http://a/sk-hushhush?b"], "run --to=http://a/sk-…?b"),
+        (["run", "-v", "hf_cache:/x/token:/y"], "run -v hf_cache:/x/token:/y"),
+    ],
+)
+def test_a_secret_anywhere_in_a_word_is_not_shown(wrapper: list[str], shown: str) -> None:
+    command = read_command_line([*wrapper, "vllm", "serve", "org/m"], TABLE, {})
+
+    assert f"`{shown}` before the program is not carried" in [message for _, message, _ in said(command)]
+    assert "hush" not in repr(command)
+    assert ("…" in shown) == any(one.code == "S310" for one in command.leftovers)
 
 
 @pytest.mark.parametrize(

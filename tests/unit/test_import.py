@@ -261,6 +261,26 @@ def test_a_missing_config_file_is_one_error() -> None:
     assert done.stderr.rstrip().endswith("1 error in command line")
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "srun --export=ALL,HF_TOKEN=hf_abc123 vllm serve org/model",
+        'singularity exec --env="A=b HF_TOKEN=hf_abc123" image vllm serve org/model',
+        "docker run --name vllm --env=HF_TOKEN=hf_abc123 vllm/vllm-openai org/model",
+    ],
+)
+def test_a_secret_of_a_script_is_shown_nowhere(line: str, tmp_path: Path) -> None:
+    """Neither in the spec and its title, nor in the line beside a finding."""
+    path = tmp_path / "serve.sh"
+    path.write_text(line + "\n")
+
+    done = run(str(path))
+
+    assert done.exit_code == 0
+    assert "warning[S310]: `HF_TOKEN` may hold a secret" in done.stderr
+    assert "abc123" not in done.output
+
+
 def test_what_nothing_sets_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "serve.sh"
     path.write_text('vllm serve org/model --host "$HOST"\n')

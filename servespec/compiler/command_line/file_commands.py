@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.manifest import is_manifest, manifest_commands
+from servespec.compiler.command_line.masking import masked
 from servespec.compiler.command_line.program import serves
 from servespec.compiler.command_line.recipe import is_recipe, recipe_commands
 from servespec.compiler.command_line.server_command import ServerCommand
@@ -118,6 +119,6 @@ def _where(condition: Condition, lines: Lines) -> str:
 
 def _title_words(command: ShellCommand) -> list[str]:
     """The program and its model, which tell commands apart."""
-    texts = [word.text for word in command.words if not re.match(r"\w+=", word.text)]
+    texts = [one.text for one in masked([word.text for word in command.words]) if not re.match(r"\w+=", one.text)]
     start = next((at for at, text in enumerate(texts) if text.endswith("vllm") or "vllm" in text), 0)
     return texts[start : start + _LONGEST_TITLE]

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from servespec.compiler import command_rules as rules
+from servespec.compiler.command_line.findings import secret
+from servespec.compiler.command_line.masking import Masked, masked
 from servespec.compiler.command_line.word import Word, on_one_line
 from servespec.compiler.facts.engine_fields import versions
 from servespec.diagnostics import Diagnostic
@@ -17,7 +19,6 @@ _IMAGE = re.compile(r"(?:[\w.-]+(?::\d+)?/)+vllm[\w.-]*(?::[\w.-]+)?(?:@sha256:[
 _IMAGE_RELEASE = re.compile(
     r"(?:[\w.:-]+/)*vllm-openai[\w-]*:v(?P<release>\d[\w.]*)(?:-[\w.-]+)?(?:@sha256:[0-9a-f]+)?"
 )
-_SECRET_NAME = re.compile(r"token|secret|passw|credential|api_?key", re.IGNORECASE)
 _DEVICES = re.compile(r"(?:.*,)?\"?device=(?P<devices>[^;\"]+)\"?")
 
 
@@ -43,9 +44,13 @@ class Wrapper:
         if self.is_container:
             yield from self._files_of_variables()
         others = [at for at in range(len(self.words)) if not self._is_carried(at)]
-        if others:
-            shown = on_one_line(" ".join(self._shown(at) for at in others))
-            yield rules.S317.at(self.words[others[0]].place, f"`{shown}` before the program is not carried")
+        if not others:
+            return
+        shown = masked([word.text for word in self.words])
+        line = on_one_line(" ".join(_quoted(shown[at], self.words[at]) for at in others))
+        yield rules.S317.at(self.words[others[0]].place, f"`{line}` before the program is not carried")
+        for at in others:
+            yield from (secret(name, name, self.words[at]) for name in shown[at].secrets)
 
     def gpu_findings(self, ranks: int) -> Iterator[Diagnostic]:
         """Where a container is given another number of GPUs than the layout takes."""
@@ -100,14 +105,6 @@ class Wrapper:
         is_named_elsewhere = not contained and is_engine_image(text)
         return bool(_ASSIGNMENT.fullmatch(assignment)) or is_named_elsewhere or text.rpartition("/")[2] == "env"
 
-    def _shown(self, at: int) -> str:
-        name, equals, _ = self.words[at].text.partition("=")
-        before = self.words[at - 1].text if at else ""
-        if _SECRET_NAME.search(name) and equals:
-            return f"{name}=…"
-        is_value = before.startswith("-") and "=" not in before and not name.startswith("-")
-        return "…" if is_value and _SECRET_NAME.search(before) else shlex.quote(self.words[at].text)
-
 
 def is_engine_image(text: str) -> bool:
     """Whether a word names an image whose entry point is `vllm serve`."""
@@ -124,3 +121,8 @@ def gpu_count(option: str) -> int | None:
 
 def _gpus(count: int) -> str:
     return f"{count} GPU" if count == 1 else f"{count} GPUs"
+
+
+def _quoted(shown: Masked, word: Word) -> str:
+    """A word as a shell would need it; one with a gap is not to be typed."""
+    return shown.text if shown.secrets else shlex.quote(word.text)
