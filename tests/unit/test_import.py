@@ -261,6 +261,20 @@ def test_a_missing_config_file_is_one_error() -> None:
     assert done.stderr.rstrip().endswith("1 error in command line")
 
 
+def test_the_usual_lines_of_a_start_script_hide_no_server(tmp_path: Path) -> None:
+    path = tmp_path / "serve.sh"
+    path.write_text(
+        'DIR="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\n: "${PORT:=8001}"\nLEN=$(( 4096 * 2 ))\n'
+        "vllm serve org/model --port $PORT --max-model-len $LEN\n"
+    )
+
+    done = run(str(path))
+
+    assert spec_of(done)["serve"]["port"] == 8001
+    assert done.stderr.count("error[") == 1
+    assert "error[S318]: nothing above sets `$(( 4096 * 2 ))`" in done.stderr
+
+
 @pytest.mark.parametrize(
     "line",
     [

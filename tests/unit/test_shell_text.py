@@ -36,6 +36,13 @@ def words_of(text: str) -> list[list[str]]:
         ("run ''", [["run", ""]]),
         ("A=; run $A b", [["run", "b"]]),
         ("run 'open", [["run", "open"]]),
+        ('D="$(cd "$(dirname "${B[0]}")" && pwd)"\nrun a', [["run", "a"]]),
+        ("D=$(echo \")\" ')' \\) # it's )\n (b)) ; run a", [["run", "a"]]),
+        ('D=`a \\` ) b` E=${F#"}"} run a', [["D=`a \\` ) b`", 'E=${F#"}"}', "run", "a"]]),
+        ('A=1; run ${B:-${A}}${C-"$A x"}', [["run", "11 x"]]),
+        ('run "${A:-{\\"b\\": \'c\'}}" ${A:?say} ', [["run", "{\"b\": 'c'}", "${A:?say}"]]),
+        (': "${P:=8001}" ${Q=2}; run $P "$Q"', [[":", "8001", "2"], ["run", "8001", "2"]]),
+        ('run "$(a', [["run", "$(a"]]),
     ],
 )
 def test_commands_by_hand(text: str, expected: list[list[str]]) -> None:
@@ -49,6 +56,29 @@ def test_what_nothing_sets_is_named() -> None:
     assert [word.unset for word in (*command.exported, *command.words)] == [
         ("$TOKEN",), (), ("$1",), ("${B}",), ("$(nproc)",), ("`date`",), (),
     ]  # fmt: skip
+
+
+def test_what_is_unknown_stays_in_one_piece() -> None:
+    """With its blanks, however it comes into a word, and beside the word that has it alone."""
+    command = next(shell_commands('L=$(( 4096 * 2 ))\nA="--a $L --b"\nrun $A $( c d )'))
+
+    assert [(word.text, word.unset) for word in command.words] == [
+        ("run", ()), ("--a", ()), ("$(( 4096 * 2 ))", ("$(( 4096 * 2 ))",)), ("--b", ()), ("$( c d )", ("$( c d )",)),
+    ]  # fmt: skip
+
+
+def test_a_default_that_is_assigned_in_a_branch_is_a_guess() -> None:
+    *_, command = shell_commands("if t; then : ${A:=$1}; fi\nrun $A")
+
+    assert [(word.text, word.unset, len(word.guesses)) for word in command.words] == [
+        ("run", (), 0),
+        ("$1", ("$1",), 1),
+    ]
+
+
+def test_brackets_without_end_are_read() -> None:
+    assert words_of("run " + "$(" * 20_000)[0][0] == "run"
+    assert words_of("run " + "${A:-" * 20_000 + "}" * 20_000)[0][0] == "run"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +132,7 @@ def test_only_what_is_exported_reaches_a_program() -> None:
 
 
 def test_a_shell_of_its_own_keeps_its_variables() -> None:
-    text = "A=1; (A=2; export B=3; run $A)\n((i > 2)) && run $A"
+    text = "A=1; (D=$(cd $(dirname $0) && pwd); A=2; export B=3; run $A)\n((i > 2)) && run $A"
 
     commands = [one for one in shell_commands(text) if one.words[0].text == "run"]
     assert [[word.text for word in (*one.exported, *one.words)] for one in commands] == [
@@ -145,7 +175,8 @@ def test_a_word_knows_where_it_stands() -> None:
 
 pieces = st.one_of(
     st.sampled_from(["a", "b-c", "--x=1", "'p q'", '"r s"', '"${V}"', "${V}", "${W}", '"${L[@]}"', "\\ ", "\\'",
-                     '"\\"t"', "''", "{}", '{"k":1}', "u#v", "'$V'", "${N:-d}", "=", "x~y", "\\\n", "'\\'", '"\\a"']),
+                     '"\\"t"', "''", "{}", '{"k":1}', "u#v", "'$V'", "${N:-d}", "=", "x~y", "\\\n", "'\\'", '"\\a"',
+                     '${N:-"e f"}', "${N-$V}", "\"${N:-'g'}\"", "${M:=h}", '"${N:-${W:-i}}"']),
     st.text("abc019_-=,:/[]", min_size=1, max_size=5),
 )  # fmt: skip
 arguments = st.lists(st.lists(pieces, min_size=1, max_size=3).map("".join), max_size=5)

@@ -58,7 +58,9 @@ def _setting(one: Given, table: EngineTable, found: list[Diagnostic]) -> Setting
     try:
         value = value_of(one, table)
     except NotTakenError as error:
-        found.append(refused(one.word.name, one.word, error.fault))
+        # A value that is not known is told as that, and cannot be wrong.
+        if not any(word.unset for word in (one.word, *one.values)):
+            found.append(refused(one.word.name, one.word, error.fault))
         return None
     keys = one.values[0].keys if one.values else {}
     return None if value is None else Setting(one.flag, one.word, value, keys)

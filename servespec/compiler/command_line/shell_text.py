@@ -1,7 +1,7 @@
 """The commands of a shell script, as far as words, quotes and variables go; nothing is run.
 
-Assignments, `export`, arrays and `${NAME:-default}` are followed from top to bottom, as if every line ran once; what
-was set only in a branch is said beside the value.
+Assignments, `export`, arrays, `${NAME:-default}` and `${NAME:=default}` are followed from top to bottom, as if every
+line ran once; what was set only in a branch is said beside the value.
 """
 
 import re
@@ -55,6 +55,8 @@ def shell_commands(text: str, span: Span | None = None) -> Iterator[ShellCommand
         words, operator, where = reader.simple_command()
         part = Part(tuple((word.text, word.span) for word in words), operator, where)
         command = words[blocks.command_at(part) :]
+        for one in dict.fromkeys(assigned for word in words for assigned in word.assigned):
+            _assign(one, blocks.conditions, shell)
         yield from _taken(command, blocks.conditions, shell)
         blocks.leave(part)
         _follow_subshells(blocks.subshells, outside, shell)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from servespec.compiler.command_line.shell_conditions import Condition
+from servespec.compiler.command_line.shell_references import reference_at
 from servespec.schema.source_faults import Span
 
 ASSIGNMENT: Final = re.compile(r"([A-Za-z_]\w*)(\+?)=", re.ASCII)
@@ -13,9 +14,8 @@ _OPERATOR: Final = re.compile(r"&&|\|\||;;&|;;|;&|[;&|()]|\r\n|\r|\n")
 _REDIRECTION: Final = re.compile(r"(?:\d*|&)(?:<<<|<<-?|>>|>\||<>|[<>]&?)(?:\d+|-)?")
 _HERE_DOCUMENT: Final = re.compile(r"\d*<<-?\Z")
 _BLANKS: Final = re.compile(r"[ \t\n]+")
-_REFERENCE: Final = re.compile(
-    r"\$(?:(\w+)|\{(\w+)(\[[@*]\])?(?::?-([^}]*))?\}|(\{[^}]*\}?|\([^)]*\)?|[@*#?!$-]))|`[^`]*`?", re.ASCII
-)
+# Chosen: scripts put a default into a default, and hardly another into that.
+_DEEPEST_DEFAULT: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,8 @@ class Guess:
 class ShellWord:
     """``unset`` names what the word refers to and nothing above sets, ``guesses`` what is set only sometimes.
 
-    ``array`` are the values of `NAME=(...)`, None for any other word.
+    ``array`` are the values of `NAME=(...)`, None for any other word.  ``assigned`` are the assignments that happen
+    where it is read, as by `${NAME:=VALUE}`.
     """
 
     text: str
@@ -40,6 +41,7 @@ class ShellWord:
     unset: tuple[str, ...] = ()
     guesses: tuple[Guess, ...] = ()
     array: tuple[str, ...] | None = None
+    assigned: tuple["ShellWord", ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,11 +59,12 @@ class Reader:
     ``variables`` may change from one command to the next.
     """
 
-    __slots__ = ("_at", "_end", "_here", "_text", "_variables")
+    __slots__ = ("_at", "_depth", "_end", "_here", "_text", "_variables")
 
     def __init__(self, text: str, start: int, end: int, variables: Mapping[str, ShellVariable]) -> None:
         self._text, self._at, self._end, self._variables = text, start, end, variables
         self._here: list[str] = []
+        self._depth = 0
 
     @property
     def at_end(self) -> bool:
@@ -123,8 +126,8 @@ class Reader:
             self._take(made)
         if self._at == start:
             self._at += 1
-        span, unset, guesses = (start, self._at), tuple(made.unset), tuple(made.guesses)
-        return [ShellWord(text, span, unset, guesses) for text in made.texts]
+        span, guesses, assigned = (start, self._at), tuple(made.guesses), tuple(made.assigned)
+        return [ShellWord(text, span, made.unset_in(text), guesses, assigned=assigned) for text in made.texts]
 
     def _ends_word(self) -> bool:
         return self._text[self._at] in " \t\r\n;|&()<>"
@@ -148,9 +151,10 @@ class Reader:
             tuple(one for word in words for one in word.unset),
             tuple(one for word in words for one in word.guesses),
             tuple(word.text for word in words),
+            tuple(one for word in words for one in word.assigned),
         )
 
-    def _take(self, made: "_Word") -> None:
+    def _take(self, made: "_Word", *, quoted: bool = False) -> None:
         character = self._text[self._at]
         if character == "\\":
             following = self._text[self._at + 1 : self._at + 3]
@@ -166,7 +170,7 @@ class Reader:
             self._at += 1
             self._take_quoted(made)
         elif character in "$`":
-            self._take_reference(made, quoted=False)
+            self._take_reference(made, quoted=quoted)
         else:
             made.add(character)
             self._at += 1
@@ -187,36 +191,65 @@ class Reader:
         self._at += 1
 
     def _take_reference(self, made: "_Word", *, quoted: bool) -> None:
-        found = _REFERENCE.match(self._text, self._at, self._end)
+        start = self._at
+        found = reference_at(self._text, start, self._end, quoted=quoted)
         if found is None:
             made.add("$", quoted=quoted)
             self._at += 1
             return
-        self._at = found.end()
-        name, default = found[1] or found[2], found[4]
-        variable = self._variables.get(name) if name else None
+        self._at = found.end
+        variable = self._variables.get(found.name) if found.name else None
         if variable is not None:
             made.unset += variable.unset
             made.guesses += variable.guesses
-            is_array = found[3] == "[@]"
-            made.expand(list(variable.values) if is_array else [" ".join(variable.values)], quoted=quoted)
-        elif default is not None:
-            made.expand([default.strip("\"'")], quoted=quoted)
+            values = list(variable.values) if found.is_array else [" ".join(variable.values)]
+            made.expand(values, quoted=quoted, whole=variable.unset)
+        elif found.default is not None and self._depth < _DEEPEST_DEFAULT:
+            self._take_default(found.default, made, quoted=quoted, splits=not quoted)
+            if found.assigns:
+                made.assigned.append(self._assigned(f"{found.name}=", found.default, quoted=quoted))
         else:
-            made.add(found[0], quoted=quoted)
-            made.unset.append(found[0])
+            text = self._text[start : found.end]
+            made.add(text, quoted=quoted)
+            made.unset.append(text)
+
+    def _take_default(self, default: Span, made: "_Word", *, quoted: bool, splits: bool) -> None:
+        """What stands for a variable that nothing sets."""
+        outside = self._at, self._end
+        self._at, self._end = default
+        self._depth += 1
+        while not self.at_end:
+            character = self._text[self._at]
+            if splits and character in " \t\n":
+                made.close()
+                self._at += 1
+            elif quoted and character == "'":
+                made.add(character, quoted=True)
+                self._at += 1
+            else:
+                self._take(made, quoted=quoted)
+        self._depth -= 1
+        self._at, self._end = outside
+
+    def _assigned(self, name: str, default: Span, *, quoted: bool) -> ShellWord:
+        """`${NAME:=VALUE}` as the assignment that it is."""
+        made = _Word()
+        self._take_default(default, made, quoted=quoted, splits=False)
+        text = name + " ".join(made.texts)
+        return ShellWord(text, default, made.unset_in(text), tuple(made.guesses))
 
 
 class _Word:
     """Texts of one word as written, the last of them still open; None while nothing of it is there."""
 
-    __slots__ = ("_closed", "_open", "guesses", "unset")
+    __slots__ = ("_closed", "_open", "assigned", "guesses", "unset")
 
     def __init__(self) -> None:
         self._closed: list[str] = []
         self._open: str | None = None
         self.unset: list[str] = []
         self.guesses: list[Guess] = []
+        self.assigned: list[ShellWord] = []
 
     @property
     def texts(self) -> list[str]:
@@ -226,11 +259,30 @@ class _Word:
         if text or quoted:
             self._open = (self._open or "") + text
 
-    def expand(self, values: list[str], *, quoted: bool) -> None:
-        """The values of a variable; without quotes each of their words is one."""
-        parts = values if quoted else [part for value in values for part in _BLANKS.split(value)]
+    def close(self) -> None:
+        """What comes next is another text."""
+        if self._open is not None:
+            self._closed.append(self._open)
+            self._open = None
+
+    def unset_in(self, text: str) -> tuple[str, ...]:
+        """Of several texts each has its own."""
+        return tuple(one for one in dict.fromkeys(self.unset) if one in text)
+
+    def expand(self, values: list[str], *, quoted: bool, whole: tuple[str, ...] = ()) -> None:
+        """The values of a variable; without quotes each of their words is one, and each text of ``whole``."""
+        parts = values if quoted else [part for value in values for part in _parts(value, whole)]
         for at, part in enumerate(parts):
-            if at and self._open is not None:
-                self._closed.append(self._open)
-                self._open = None
+            if at:
+                self.close()
             self.add(part, quoted=quoted)
+
+
+def _parts(value: str, whole: tuple[str, ...]) -> list[str]:
+    """What stands between blanks; those inside a text of ``whole`` are none, as it stands for a value unknown."""
+    closed = value
+    for one in sorted(whole, key=len, reverse=True):
+        closed = closed.replace(one, "x" * len(one))
+    blanks = [found.span() for found in _BLANKS.finditer(closed)]
+    starts, ends = [0, *(end for _, end in blanks)], [*(start for start, _ in blanks), len(value)]
+    return [value[start:end] for start, end in zip(starts, ends, strict=True)]
