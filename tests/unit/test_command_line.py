@@ -322,6 +322,51 @@ def test_the_gpus_of_a_container_are_held_against_the_layout(option: list[str], 
     assert [message for _, message, _ in said(command) if "layout" in message] == ([told] if told else [])
 
 
+IMAGE = "vllm/vllm-openai:v0.33.0"
+SERVER_MODULE = "vllm.entrypoints.openai.api_server"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["docker", "run", "--entrypoint", "bash", IMAGE, "-c", "vllm serve org/m --seed 5"],
+        ["docker", "run", "--entrypoint=/bin/sh", IMAGE, "-ec", "cd /x && exec vllm serve org/m --seed 5"],
+        ["docker", "run", "--entrypoint", "vllm", IMAGE, "serve", "org/m", "--seed", "5"],
+        ["docker", "run", "--entrypoint", "", IMAGE, "vllm", "serve", "org/m", "--seed", "5"],
+        ["docker", "run", "--entrypoint", "python3", IMAGE, "-m", SERVER_MODULE, "--model", "org/m", "--seed", "5"],
+        ["docker", "run", IMAGE, "sh", "-c", "vllm serve org/m --seed 5"],
+        ["docker", "run", "--entrypoint", "/bin/bash", "mine", "-c", "vllm serve org/m --seed 5"],
+        ["docker", "run", "--entrypoint=/bin/bash", "mine", "-c", "vllm serve org/m --seed 5"],
+        ["docker", "run", "-e", "SEED=5", IMAGE, "bash", "-euo", "pipefail", "-c", "vllm serve org/m --seed $SEED"],
+        ["srun", "bash", "-c", f"docker run {IMAGE} org/m --seed 5"],
+    ],
+)
+def test_a_program_of_a_container_s_own(words: list[str]) -> None:
+    command = read_command_line(words, TABLE, {})
+
+    assert command.data["model"] == {"id": "org/m", "seed": 5}
+    assert command.data.get("engine", {}).get("version") == (None if "mine" in words else "0.33.0")
+    assert {code for code, _, _ in said(command)} <= {"S317", "S315"}
+
+
+def test_an_image_with_another_entry_point_serves_nothing() -> None:
+    with pytest.raises(SpecError) as raised:
+        read_command_line(["docker", "run", "--entrypoint", "bash", IMAGE, "-c", "nvidia-smi"], TABLE, {})
+
+    assert [one.message for one in raised.value.diagnostics] == ["`docker run` starts no vLLM server"]
+
+
+def test_variables_of_an_inner_script_are_the_program_s() -> None:
+    words = ["srun", "bash", "-c", "export VLLM_LOGGING_LEVEL=DEBUG; VLLM_NO_USAGE_STATS=1 vllm serve org/m --seed $S"]
+    command = read_command_line(words, TABLE, {})
+
+    assert command.data["engine"]["env"] == {"VLLM_LOGGING_LEVEL": "DEBUG", "VLLM_NO_USAGE_STATS": "1"}
+    assert [(code, message) for code, message, _ in said(command)] == [
+        ("S317", "`srun` before the program is not carried"),
+        ("S318", "nothing above sets `$S` in `$S` (word 4)"),
+    ]
+
+
 def test_variables_go_to_their_fields_or_to_the_engine_env() -> None:
     words = ["VLLM_USE_BREAKABLE_CUDAGRAPH=1", "env", "VLLM_MEMORY_PROFILER_ESTIMATE_CUDAGRAPHS=0"]
     words += ["VLLM_SPARSE_INDEXER_MAX_LOGITS_MB=512", "VLLM_USE_V2_MODEL_RUNNER=1", "vllm", "serve", "org/m"]

@@ -12,7 +12,6 @@ from typing import Any, Final
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.program import serves
 from servespec.compiler.command_line.server_command import ServerCommand
-from servespec.compiler.command_line.shell_text import shell_commands
 from servespec.compiler.command_line.word import Word, quoted
 from servespec.compiler.command_line.wrapper import is_engine_image
 from servespec.diagnostics import Diagnostic
@@ -23,7 +22,6 @@ _POD_PATHS: Final[tuple[SpecPath, ...]] = (
     ("spec", "template", "spec"),
     ("spec", "jobTemplate", "spec", "template", "spec"),
 )
-_SHELLS: Final = ("sh", "bash")
 _REFERENCE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?[^}]*\}|\((\w+)\))")
 
 
@@ -91,9 +89,9 @@ def _words(source: SpecSource, path: SpecPath, keys: _Keys) -> tuple[Word, ...]:
     if isinstance(image, str) and is_engine_image(image):
         place = source.place_of((*path, "image"))
         words.append(Word(image, place))
-        if not entry and not serves(_unwrapped(arguments)):
+        if not entry and not serves(arguments):
             entry = tuple(Word(text, place) for text in ("vllm", "serve"))
-    return (*words, *_unwrapped((*entry, *arguments)))
+    return (*words, *entry, *arguments)
 
 
 def _listed(source: SpecSource, path: SpecPath) -> tuple[Word, ...]:
@@ -123,19 +121,6 @@ def _word(text: str, source: SpecSource, path: SpecPath) -> Word:
         return found[0] if found[3] is None else found[3]
 
     return Word(_REFERENCE.sub(filled, text), source.place_of(path), unset=tuple(unset))
-
-
-def _unwrapped(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """The server's command in a script that `sh -c` is given; other words as they are."""
-    option = next((at for at, word in enumerate(words) if re.fullmatch(r"-[a-z]*c", word.text)), 0)
-    if not option or words[option - 1].text.rpartition("/")[2] not in _SHELLS or option + 1 == len(words):
-        return words
-    script = words[option + 1]
-    for command in shell_commands(script.text):
-        made = tuple(Word(word.text, script.place, unset=word.unset) for word in (*command.exported, *command.words))
-        if serves(made):
-            return made
-    return words
 
 
 def _variables(source: SpecSource, path: SpecPath) -> Iterator[Word]:

@@ -16,7 +16,6 @@ from servespec.compiler.command_line.rewriting import normalised, without_dots
 from servespec.compiler.command_line.settings import Setting, settings_of
 from servespec.compiler.command_line.variables import carried_variables
 from servespec.compiler.command_line.word import Word, typed_words
-from servespec.compiler.command_line.wrapper import Wrapper
 from servespec.compiler.facts.engine_fields import EngineTable, versions
 from servespec.compiler.facts.engine_fields import table as engine_table
 from servespec.compiler.parallel_ranks import PREFILL_CONTEXT
@@ -51,10 +50,9 @@ def read_command_line(words: Sequence[str], table: EngineTable, config_text: Map
 def read_words(words: Sequence[Word], table: EngineTable, config_text: Mapping[str, str]) -> CommandLine:
     """The same of words that stand in a file."""
     program = read_program(words)
-    wrapper = program.wrapper
-    found = [*wrapper.findings(), *wrapper.unknown_release()]
+    found = [one for wrapper in program.wrappers for one in (*wrapper.findings(), *wrapper.unknown_release())]
     found += (one for word in program.arguments for one in uncertain(word))
-    release = _release(wrapper)
+    release = _release(program)
     table = engine_table(release.value) if release else table
     flags = read_flags(program, Reading(program.entry, table, config_text), found)
     taken = [
@@ -64,13 +62,14 @@ def read_words(words: Sequence[Word], table: EngineTable, config_text: Mapping[s
         *((release,) if release else ()),
     ]
     data = _in_spec_order({"servespec": 1, **nested(taken)})
-    found += wrapper.gpu_findings(ranks_of(data))
+    found += (one for wrapper in program.wrappers for one in wrapper.gpu_findings(ranks_of(data)))
     return CommandLine(data, in_file_order(found))
 
 
-def _release(wrapper: Wrapper) -> Carried | None:
+def _release(program: Program) -> Carried | None:
     """The release that a container's image names, where its flags are known."""
-    image, release = wrapper.release() or (None, "")
+    named = (wrapper.release() for wrapper in program.wrappers)
+    image, release = next(filter(None, named), (None, ""))
     if image is None or release not in versions():
         return None
     return Carried(("engine", "version"), release, image.named, image)

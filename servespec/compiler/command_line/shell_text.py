@@ -5,7 +5,7 @@ line ran once; what was set only in a branch is said beside the value.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -47,9 +47,14 @@ class _Shell:
         self.exported = other.exported
 
 
-def shell_commands(text: str, span: Span | None = None) -> Iterator[ShellCommand]:
-    """The simple commands within ``span`` of ``text``, each with the variables that it would see."""
-    shell, blocks, outside = _Shell(), Blocks(), list[_Shell]()
+def shell_commands(
+    text: str, span: Span | None = None, variables: Mapping[str, ShellVariable] | None = None
+) -> Iterator[ShellCommand]:
+    """The simple commands within ``span`` of ``text``, each with the variables that it would see.
+
+    ``variables`` are set before the first.
+    """
+    shell, blocks, outside = _Shell(dict(variables or {})), Blocks(), list[_Shell]()
     reader = Reader(text, *(span or (0, len(text))), shell.variables)
     while not reader.at_end:
         words, operator, where = reader.simple_command()

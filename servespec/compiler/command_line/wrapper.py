@@ -13,6 +13,7 @@ from servespec.compiler.facts.engine_fields import versions
 from servespec.diagnostics import Diagnostic
 
 CONTAINER_PROGRAMS = ("docker", "podman", "nerdctl")
+ENTRY_POINT = "--entrypoint"
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _ENV_OPTION = re.compile(r"(?:-e|--env)=?")
 _IMAGE = re.compile(r"(?:[\w.-]+(?::\d+)?/)+vllm[\w.-]*(?::[\w.-]+)?(?:@sha256:[0-9a-f]+)?")
