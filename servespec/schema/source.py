@@ -36,6 +36,7 @@ from servespec.schema.source_nodes import (
     Map,
     Node,
     Scalar,
+    check_values,
     data_of,
     first_span,
 )
@@ -128,6 +129,19 @@ def read_source(raw: bytes | str, name: str) -> SpecSource:
     return SpecSource(name, faults.text, data_of(root), root, faults.lines)
 
 
+def read_documents(raw: bytes | str, name: str) -> tuple[SpecSource, ...]:
+    """Reads every document of one file that is a mapping; the others are left out.
+
+    Raises :class:`SpecError` as `read_source` does, but for a second document.
+    """
+    faults = Faults(name, _decoded(raw, name))
+    _check_characters(faults)
+    roots = [root for root in _roots(faults, most=None) if isinstance(root, Map)]
+    check_values(sum(root.values for root in roots), (0, 0), faults)
+    faults.raise_any()
+    return tuple(SpecSource(name, faults.text, data_of(root), root, faults.lines) for root in roots)
+
+
 def excerpt_text(raw: bytes | str) -> str:
     """The text to show beside findings, also where the file cannot be read: no byte is refused."""
     text = raw if isinstance(raw, str) else raw[:MAX_FILE_BYTES].decode("utf-8", errors="replace")
@@ -170,20 +184,24 @@ def _check_characters(faults: Faults) -> None:
 
 
 def _composed(faults: Faults) -> Map:
-    composer = Composer(faults)
-    documents = 0
-    for event in _events(faults):
-        if isinstance(event, DocumentStartEvent):
-            documents += 1
-            _check_document(event, documents, faults)
-        elif isinstance(event, NodeEvent):
-            _take_node(event, composer, faults)
-        elif isinstance(event, CollectionEndEvent):
-            composer.end(event.end_mark.index)
-    root = composer.root
+    root = next(iter(_roots(faults, most=1)), None)
     if not isinstance(root, Map):
         _refuse_root(root, faults)
     return root
+
+
+def _roots(faults: Faults, most: int | None) -> list[Node | None]:
+    """The root of each document; one more than ``most`` is a fault."""
+    composers: list[Composer] = []
+    for event in _events(faults):
+        if isinstance(event, DocumentStartEvent):
+            _check_document(event, is_surplus=len(composers) == most, faults=faults)
+            composers.append(Composer(faults))
+        elif isinstance(event, NodeEvent):
+            _take_node(event, composers[-1], faults)
+        elif isinstance(event, CollectionEndEvent):
+            composers[-1].end(event.end_mark.index)
+    return [composer.root for composer in composers]
 
 
 def _take_node(event: NodeEvent, composer: Composer, faults: Faults) -> None:
@@ -210,7 +228,7 @@ def _written_span(event: Event, text: str) -> Span:
     return (start, start + len(text[start:end].rstrip()))
 
 
-def _check_document(event: DocumentStartEvent, documents: int, faults: Faults) -> None:
+def _check_document(event: DocumentStartEvent, *, is_surplus: bool, faults: Faults) -> None:
     start, end = event.start_mark.index, event.end_mark.index
     span = (start, end) if start < end else faults.character(start)
     if event.version not in (None, _YAML_VERSION):
@@ -218,7 +236,7 @@ def _check_document(event: DocumentStartEvent, documents: int, faults: Faults) -
         line = _YAML_DIRECTIVE.search(faults.text)
         at = line.span() if line else span
         faults.add(rules.S017, at, f"the file asks for YAML `{asked}`, not `1.2`", "delete the `%YAML` line")
-    if documents > 1:
+    if is_surplus:
         message = "a second document starts here; one file holds one spec"
         faults.stop(rules.S009, span, message, "move it to a file of its own, or delete it")
 

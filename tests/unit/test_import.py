@@ -242,6 +242,67 @@ def test_a_container_of_a_manifest(text: str, env: dict[str, str], told: list[st
     assert "hf_secret" not in done.output
 
 
+POD = """\
+apiVersion: v1
+kind: Pod
+spec:
+  containers:
+    - name: llm
+      image: vllm/vllm-openai:v0.32.0
+      env: [{name: HALF, value: "1"}, {name: TP, value: "$(HALF)0"}]
+"""
+
+
+@pytest.mark.parametrize(
+    "started",
+    [
+        'args: [org/model, --seed, "$(TP)", --served-model-name, "$$(TP)"]',
+        "command: [sh, -c, \"vllm serve org/model --seed ${TP:-3} --served-model-name '$$(TP)'\"]",
+        "command: [sh, -c]\n      args: [\"exec vllm serve org/model --seed $(TP) --served-model-name '$$(TP)'\"]",
+    ],
+)
+def test_a_container_s_own_variables_are_filled_in(started: str) -> None:
+    path = Path("pod.yaml")
+    (command,) = server_commands(f"{POD}      {started}\n".encode(), str(path))
+
+    read = imported(command, "h200", None, ())
+    assert read_source(read.text, "spec").data["model"] == {
+        "id": "org/model",
+        "seed": 10,
+        "served_model_name": "$(TP)",
+    }
+
+
+def test_a_compose_file_s_dollar_is_for_the_shell_in_the_container() -> None:
+    text = "services: {a: {image: v/vllm, environment: [S=5], command: sh -c 'vllm serve org/model --seed $$S'}}\n"
+    (command,) = server_commands(text.encode(), "compose.yaml")
+
+    assert read_source(imported(command, "h200", None, ()).text, "spec").data["model"] == {"id": "org/model", "seed": 5}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "apiVersion: v1\nkind: Service\n---\n" + MANIFEST,
+        "---\n" + MANIFEST + "---\n# nothing\n---\n- a list\n",
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [{}, dict(read_source(MANIFEST, "m").data)]}),
+    ],
+)
+def test_every_object_of_a_file_is_read(text: str) -> None:
+    (command,) = server_commands(text.encode(), "all.yaml")
+
+    assert command.title == "the container `llm`"
+    assert command.place.range is not None
+    assert text.splitlines()[command.place.range.start.line - 1].find("name") >= 0
+
+
+def test_a_second_document_of_another_file_is_a_fault() -> None:
+    with pytest.raises(SpecError) as refused:
+        server_commands(b"max-num-seqs: 8\n---\nseed: 1\n", "a.yaml")
+
+    assert [one.code for one in refused.value.diagnostics] == ["S009"]
+
+
 def test_what_servespec_emits_for_compose_comes_back(tmp_path: Path) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(json.dumps(spec_data("qwen3-8b", "h200", scheduler={"max_num_seqs": 8})))

@@ -15,8 +15,9 @@ from servespec.compiler.command_line.shell_words import Guess, ShellWord
 from servespec.compiler.command_line.word import Word, on_one_line, quoted
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.diagnostics import Diagnostic, Place, Related, SpecError
-from servespec.schema.source import SpecSource, read_source
+from servespec.schema.source import SpecSource, read_documents, read_source
 from servespec.schema.source_faults import Lines, Span
+from servespec.schema.source_rules import S009
 
 _YAML_NAMES = (".yaml", ".yml")
 _FENCE = re.compile(r"^[ \t>]*(```+|~~~+)[ \t]*([\w-]*)[^\r\n]*$", re.MULTILINE)
@@ -30,9 +31,9 @@ def server_commands(raw: bytes, name: str) -> tuple[ServerCommand, ...]:
     Raises SpecError where there is none, where the file cannot be read, and where it is a spec.
     """
     if name.endswith(_YAML_NAMES):
-        source = read_source(raw, name)
-        found = tuple(_of_mapping(source))
-        text = source.text
+        documents = _documents(raw, name)
+        found = tuple(command for source in documents for command in _of_mapping(source))
+        text = documents[0].text
     else:
         text = raw.decode("utf-8", errors="replace")
         found = tuple(_of_text(text, name))
@@ -40,6 +41,19 @@ def server_commands(raw: bytes, name: str) -> tuple[ServerCommand, ...]:
         message = f"no line of the file starts a vLLM server, of {len(text.splitlines())}"
         raise SpecError([rules.S320.at(Place(name), message, "name a file that holds `vllm serve ...`")])
     return found
+
+
+def _documents(raw: bytes, name: str) -> tuple[SpecSource, ...]:
+    """The manifests of a file, as `kubectl apply` takes several; of any other file a second document is a fault."""
+    try:
+        return (read_source(raw, name),)
+    except SpecError as error:
+        if not any(one.rule is S009 for one in error.diagnostics):
+            raise
+        manifests = tuple(one for one in read_documents(raw, name) if is_manifest(one.data))
+        if not manifests:
+            raise
+        return manifests
 
 
 def _of_mapping(source: SpecSource) -> Iterator[ServerCommand]:

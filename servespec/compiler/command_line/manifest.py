@@ -22,7 +22,9 @@ _POD_PATHS: Final[tuple[SpecPath, ...]] = (
     ("spec", "template", "spec"),
     ("spec", "jobTemplate", "spec", "template", "spec"),
 )
-_REFERENCE: Final = re.compile(r"\$(?:(\w+)|\{(\w+)(?::?-([^}]*))?[^}]*\}|\((\w+)\))")
+_REFERENCE: Final = re.compile(
+    r"\$(?:(?P<dollar>\$)|\((?P<given>[\w.-]+)\)|\w+|\{\w+(?::?-(?P<default>[^}]*))?[^}]*\})"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +60,19 @@ def _containers(data: Mapping[str, Any]) -> Iterator[tuple[SpecPath, _Keys]]:
     for name, service in services.items() if isinstance(services, Mapping) else ():
         if isinstance(service, Mapping):
             yield ("services", name), _COMPOSE
-    for path in _POD_PATHS:
+    for path in _pods(data):
         containers = _at(data, (*path, "containers"))
         for at, container in enumerate(containers if isinstance(containers, list) else ()):
             if isinstance(container, Mapping):
                 yield (*path, "containers", at), _KUBERNETES
+
+
+def _pods(data: Mapping[str, Any]) -> Iterator[SpecPath]:
+    """Where the pods of an object are described, or of every object of a `List`."""
+    items = data.get("items")
+    objects: list[SpecPath] = [(), *(("items", at) for at in range(len(items) if isinstance(items, list) else 0))]
+    for one in objects:
+        yield from ((*one, *path) for path in _POD_PATHS)
 
 
 def _at(data: Mapping[str, Any], path: SpecPath) -> Any:
@@ -83,9 +93,10 @@ def _name(source: SpecSource, path: SpecPath) -> str:
 def _words(source: SpecSource, path: SpecPath, keys: _Keys) -> tuple[Word, ...]:
     """Variables, the image, and what runs in it: `vllm serve` where only the engine's own image says so."""
     image = _at(source.data, (*path, "image"))
-    entry = _listed(source, (*path, keys.entrypoint))
-    arguments = _listed(source, (*path, keys.arguments))
-    words = [*_variables(source, (*path, keys.variables))]
+    words = _variables(source, path, keys)
+    given = _given(words) if keys is _KUBERNETES else None
+    entry = _listed(source, (*path, keys.entrypoint), given)
+    arguments = _listed(source, (*path, keys.arguments), given)
     if isinstance(image, str) and is_engine_image(image):
         place = source.place_of((*path, "image"))
         words.append(Word(image, place))
@@ -94,14 +105,19 @@ def _words(source: SpecSource, path: SpecPath, keys: _Keys) -> tuple[Word, ...]:
     return (*words, *entry, *arguments)
 
 
-def _listed(source: SpecSource, path: SpecPath) -> tuple[Word, ...]:
+def _given(variables: Sequence[Word]) -> dict[str, Word]:
+    """The variables of a container that `$(NAME)` may stand for; Compose has no such form."""
+    return {word.name: word for word in variables}
+
+
+def _listed(source: SpecSource, path: SpecPath, given: Mapping[str, Word] | None) -> tuple[Word, ...]:
     """A list of words, or one text that is taken apart as a shell does it."""
     value = _at(source.data, path)
     if isinstance(value, str):
-        return tuple(_word(text, source, path) for text in _split(value))
+        return tuple(_word(text, source, path, given) for text in _split(value))
     if not isinstance(value, Sequence):
         return ()
-    return tuple(_word(str(text), source, (*path, at)) for at, text in enumerate(value))
+    return tuple(_word(str(text), source, (*path, at), given) for at, text in enumerate(value))
 
 
 def _split(text: str) -> list[str]:
@@ -111,22 +127,36 @@ def _split(text: str) -> list[str]:
         return text.split()
 
 
-def _word(text: str, source: SpecSource, path: SpecPath) -> Word:
-    """A text with its references; what has a default is that."""
+def _word(text: str, source: SpecSource, path: SpecPath, given: Mapping[str, Word] | None) -> Word:
+    """A text with its references: Kubernetes knows `$(NAME)` of what is ``given``, Compose alone a default.
+
+    Source: kubernetes/third_party/forked/golang/expansion/expand.go: Expand; compose-spec: interpolation.
+    """
     unset: list[str] = []
 
     def filled(found: re.Match[str]) -> str:
-        if found[3] is None:
-            unset.append(found[0])
-        return found[0] if found[3] is None else found[3]
+        variable = given.get(found["given"]) if given and found["given"] else None
+        if variable is not None:
+            unset.extend(variable.unset)
+            return variable.text.partition("=")[2]
+        if given is None and found["default"] is not None:
+            return found["default"]
+        if found["dollar"]:
+            return "$"
+        unset.append(found[0])
+        return found[0]
 
     return Word(_REFERENCE.sub(filled, text), source.place_of(path), unset=tuple(unset))
 
 
-def _variables(source: SpecSource, path: SpecPath) -> Iterator[Word]:
-    for name, value, where in _environment(source, path):
+def _variables(source: SpecSource, path: SpecPath, keys: _Keys) -> list[Word]:
+    """The container's own, each with those above it filled in."""
+    words: list[Word] = []
+    for name, value, where in _environment(source, (*path, keys.variables)):
         if value is not None:
-            yield _word(f"{name}={_as_text(value)}", source, where)
+            given = _given(words) if keys is _KUBERNETES else None
+            words.append(_word(f"{name}={_as_text(value)}", source, where, given))
+    return words
 
 
 def _environment(source: SpecSource, path: SpecPath) -> Iterator[tuple[str, Any, SpecPath]]:
