@@ -10,10 +10,10 @@ from servespec.compiler.command_line import (
     as_it_listens,
     command_line_source,
     mended,
-    ranks_of,
     read_command_line,
 )
 from servespec.compiler.facts.engine_fields import table, versions
+from servespec.compiler.parallel_ranks import ranks
 from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import SpecError, has_errors
@@ -37,7 +37,8 @@ def plan_of_command(
         raise SpecError(command.leftovers)
     gpu, count = machine
     as_it_runs = on_the_engine_as_it_is(command)
-    source = with_overrides(command_line_source(as_it_runs, gpu, count or ranks_of(command.data)), options.settings)
+    needed = count or ranks(command.data.get("parallel", {}))
+    source = with_overrides(command_line_source(as_it_runs, gpu, needed), options.settings)
     return compile_spec(compile_request(source, options)), command
 
 

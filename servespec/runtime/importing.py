@@ -5,10 +5,11 @@ from dataclasses import dataclass
 
 from servespec.compiler.command_line.file_commands import server_commands
 from servespec.compiler.command_line.importing import imported_text
-from servespec.compiler.command_line.reading import as_it_listens, command_line_source, ranks_of, read_words
+from servespec.compiler.command_line.reading import as_it_listens, command_line_source, read_words
 from servespec.compiler.command_line.server_command import ServerCommand
 from servespec.compiler.command_line.word import typed_words
 from servespec.compiler.facts.engine_fields import table, versions
+from servespec.compiler.parallel_ranks import ranks
 from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place, in_file_order
 from servespec.runtime.command_file import config_texts, on_the_engine_as_it_is
 from servespec.runtime.spec_file import read_argument, spec_diagnostics
@@ -43,7 +44,8 @@ def imported(command: ServerCommand, gpu: str, count: int | None, settings: tupl
     texts = [word.text for word in command.words]
     read = read_words(command.words, table(versions()[-1]), config_texts(texts))
     leftovers = in_file_order((*read.leftovers, *command.found))
-    source = command_line_source(on_the_engine_as_it_is(as_it_listens(read)), gpu, count or ranks_of(read.data))
+    needed = count or ranks(read.data.get("parallel", {}))
+    source = command_line_source(on_the_engine_as_it_is(as_it_listens(read)), gpu, needed)
     data = with_overrides(source, settings).data
     where = command.place.file
     text = imported_text(data, leftovers, command.title if where == COMMAND_LINE else f"{where}, {command.title}")

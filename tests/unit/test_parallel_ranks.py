@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from servespec.compiler.command_line.reading import ranks_of, read_words
+from servespec.compiler.command_line.reading import read_words
 from servespec.compiler.command_line.word import typed_words
 from servespec.compiler.facts.engine_fields import table
-from servespec.compiler.parallel_ranks import replica_ranks, stage_ranks, world_ranks
+from servespec.compiler.parallel_ranks import RANK_FIELDS, ranks, replica_ranks, stage_ranks, world_ranks
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import SpecError
 from servespec.runtime.capture_report import _is_of_last_stage, rank_names
@@ -53,4 +53,13 @@ def test_every_rank_leaves_a_report_and_the_last_stage_is_found() -> None:
 def test_an_imported_command_counts_them() -> None:
     words = ["vllm", "serve", "org/model", "--tensor-parallel-size", "2", "--prefill-context-parallel-size", "2"]
 
-    assert ranks_of(read_words(typed_words(words), table("0.33.0"), {}).data) == 4
+    assert ranks(read_words(typed_words(words), table("0.33.0"), {}).data["parallel"]) == 4
+
+
+def test_a_layout_has_the_ranks_of_its_spec() -> None:
+    """The same whether it is counted from plain data or from a spec, with each field its own."""
+    sizes = dict(zip(RANK_FIELDS, (2, 2, 2, 3), strict=True))
+    spec = plan_of(24, **sizes).resolution.request.spec
+
+    assert (ranks(sizes), world_ranks(spec)) == (24, 24)
+    assert ranks({"tensor_parallel_size": "many", "data_parallel_size": 2}) == 2

@@ -5,8 +5,7 @@ from servespec.compiler.command_line.reading import (
     CommandLine,
     as_it_listens,
     command_line_source,
-    ranks_of,
     read_command_line,
 )
 
-__all__ = ["CommandLine", "Mended", "as_it_listens", "command_line_source", "mended", "ranks_of", "read_command_line"]
+__all__ = ["CommandLine", "Mended", "as_it_listens", "command_line_source", "mended", "read_command_line"]

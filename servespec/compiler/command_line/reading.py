@@ -18,13 +18,12 @@ from servespec.compiler.command_line.variables import carried_variables
 from servespec.compiler.command_line.word import Word, typed_words
 from servespec.compiler.facts.engine_fields import EngineTable, versions
 from servespec.compiler.facts.engine_fields import table as engine_table
-from servespec.compiler.parallel_ranks import PREFILL_CONTEXT
+from servespec.compiler.parallel_ranks import ranks
 from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place, in_file_order
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec
 
 EVERY_ADDRESS = "0.0.0.0"  # noqa: S104 - what the engine binds where nobody says otherwise
-_SIZES = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size", PREFILL_CONTEXT)
 _MODEL_FLAG = re.compile(r"--model(=.+|$)", re.DOTALL)
 _CONFIG_FLAG = re.compile(r"--config(=.+|$)", re.DOTALL)
 _NAME_FLAG = re.compile(r"--served[-_]model[-_]name(=.+|$)", re.DOTALL)
@@ -62,7 +61,7 @@ def read_words(words: Sequence[Word], table: EngineTable, config_text: Mapping[s
         *((release,) if release else ()),
     ]
     data = _in_spec_order({"servespec": 1, **nested(taken)})
-    found += (one for wrapper in program.wrappers for one in wrapper.gpu_findings(ranks_of(data)))
+    found += (one for wrapper in program.wrappers for one in wrapper.gpu_findings(ranks(data.get("parallel", {}))))
     return CommandLine(data, in_file_order(found))
 
 
@@ -136,15 +135,6 @@ def _model(flags: Flags, entry: Entry, table: EngineTable, found: list[Diagnosti
     if not any(one.rule is rules.S311 for one in found):
         found.append(rules.S314.at(place, f"no model is named, so vLLM serves `{default.default}`", "name the model"))
     return Carried(path, default.default, "`--model`", Word("--model", place))
-
-
-def ranks_of(data: Mapping[str, Any]) -> int:
-    """How many GPUs the layout of a spec needs."""
-    parallel, ranks = data.get("parallel", {}), 1
-    for name in _SIZES:
-        size = parallel.get(name, 1)
-        ranks *= size if isinstance(size, int) else 1
-    return ranks
 
 
 def as_it_listens(command: CommandLine) -> CommandLine:
