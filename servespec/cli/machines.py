@@ -13,17 +13,18 @@ def complete_gpu(incomplete: str) -> list[str]:
 
 def machine(gpu: str) -> tuple[str, int | None]:
     """A device of the table, and how many where the name says so; refused with the nearest name."""
-    from servespec.compiler.facts.devices import DEVICES
+    from servespec.compiler.facts.devices import DEVICES, device_named
     from servespec.presets.catalog import named_machine
     from servespec.schema.nearest import nearest
 
     name, count = named_machine(gpu)
-    if name not in DEVICES:
+    device = device_named(name)
+    if device is None:
         near = nearest(name, DEVICES, limit=1)
         meant = f"did you mean `{near[0]}`? " if near else ""
         message = f"`{name}` is not in the device table; {meant}it has {', '.join(DEVICES)}"
         raise typer.BadParameter(message, param_hint=_OPTION)
-    return name, count
+    return device.name, count
 
 
 def machine_for_command(gpu: str, count: int | None) -> tuple[str, int | None]:

@@ -62,13 +62,12 @@ def list_presets(
     from servespec.presets.catalog import presets
     from servespec.render.preset_text import preset_list
 
-    wanted_machine = None if gpu is None else machine(gpu)
+    device, count = (None, None) if gpu is None else machine(gpu)
     wanted = None if goal is None else _goal(goal)
     found = [
         preset.to_json()
         for preset in presets()
-        if (wanted_machine is None or gpu in (preset.gpu, f"{preset.gpu}x{preset.count}"))
-        and (wanted is None or preset.goal is wanted)
+        if device in (None, preset.gpu) and count in (None, preset.count) and (wanted is None or preset.goal is wanted)
     ]
     write_text(preset_list(found) if format is ListFormat.text else json.dumps(found, indent=1) + "\n", None)
     if not found:

@@ -8,7 +8,7 @@ from textwrap import fill
 from pydantic.fields import FieldInfo
 
 from servespec.compiler.engine_homes import VARIABLE_HOMES, config_home, flag_home, section_fields
-from servespec.compiler.facts.devices import DEVICES, Device, is_cpu, is_sm100
+from servespec.compiler.facts.devices import DEVICES, Device, device_named, is_cpu, is_sm100
 from servespec.compiler.facts.engine_fields import EngineField, EngineTable, Setting, table, versions
 from servespec.diagnostics import Rule
 from servespec.render.explained_words import every_word, fields_taking, words_taken
@@ -125,7 +125,7 @@ def _filled(text: str) -> str:
 
 def _value_page(name: str, engine: EngineTable) -> Explanation | None:
     """A word that one or several fields take, or a GPU."""
-    device = DEVICES.get(name.lower())
+    device = device_named(name)
     parts = [] if device is None else [f"`{device.name}`, a value of hardware.gpu", *_device_parts(device)]
     for path, words in VALUE_DOCS.items():
         if name in words:

@@ -12,7 +12,7 @@ from servespec.compiler.checkpoint import Checkpoint
 from servespec.compiler.config_checks import ReadConfig, draft_findings, target_findings
 from servespec.compiler.engine import CPU_DISTRIBUTION, Engine, engine_of_facts
 from servespec.compiler.engine_homes import VARIABLE_HOMES
-from servespec.compiler.facts.devices import DEVICE_SCHEMA, DEVICES, Device, device_from_json
+from servespec.compiler.facts.devices import DEVICE_SCHEMA, Device, device_from_json, device_named
 from servespec.compiler.facts.engine_fields import table, versions
 from servespec.compiler.facts.model_traits import laid_over, text_config
 from servespec.compiler.model import Model, model_of
@@ -128,7 +128,9 @@ def _device(spec: ServingSpec, source: SpecSource) -> Device:
     gpu = spec.hardware.gpu
     if isinstance(gpu, DeviceFile):
         return _device_from_file(gpu.device, source)
-    return DEVICES[gpu.lower()]
+    device = device_named(gpu)
+    assert device is not None, "a name that is not in the table is refused before"
+    return device
 
 
 def _device_from_file(name: str, source: SpecSource) -> Device:

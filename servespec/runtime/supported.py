@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from servespec.compiler.facts.devices import DEVICES
+from servespec.compiler.facts.devices import DEVICES, device_named
 from servespec.compiler.facts.engine_fields import versions
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime import config_rules as rules
@@ -15,7 +15,7 @@ from servespec.schema.spec import DeviceFile, ServingSpec
 def unsupported(spec: ServingSpec, source: SpecSource, *, allow_unverified_engine: bool) -> Iterator[Diagnostic]:
     """A GPU or a version that nothing is known of, as far as the spec names them; no file or machine is read."""
     gpu, version = spec.hardware.gpu, spec.engine.version
-    if not isinstance(gpu, DeviceFile) and gpu != PLACEHOLDER and gpu.lower() not in DEVICES:
+    if not isinstance(gpu, DeviceFile) and gpu != PLACEHOLDER and device_named(gpu) is None:
         yield _unknown_device(gpu, source.place_of(("hardware", "gpu")))
     if version is not None and version not in versions() and not allow_unverified_engine:
         yield unknown_version(version, source.place_of(("engine", "version")))

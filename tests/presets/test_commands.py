@@ -61,6 +61,7 @@ def test_list_filters_by_gpu(words: tuple[str, ...], wanted: set[tuple[str, int]
 
 def test_list_filters_by_goal_and_gpu() -> None:
     found = run("presets", "list", "--gpu", "gb200", "--goal", "latency").stdout
+    assert run("presets", "list", "--gpu", "GB200", "--goal", "latency").stdout == found
 
     assert found.splitlines()[0] == "deepseek-v4-flash-dspark__gb200x4__latency  measured"
     assert len(found.splitlines()) == 2

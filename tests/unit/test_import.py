@@ -435,6 +435,7 @@ def test_a_variable_for_a_container_hides_no_other_option(tmp_path: Path) -> Non
         (["--gpu", "b300", "--count", "2"], {"gpu": "b300", "count": 2}),
         (["--gpu", "b300"], {"gpu": "b300", "count": 2}),
         (["--gpu", "rtx-pro-6000x2"], {"gpu": "rtx-pro-6000", "count": 2}),
+        (["--gpu", "RTX-PRO-6000x2"], {"gpu": "rtx-pro-6000", "count": 2}),
     ],
 )
 def test_a_machine_by_name_and_count(machine: list[str], hardware: dict[str, Any]) -> None:

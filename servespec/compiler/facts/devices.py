@@ -260,3 +260,8 @@ DEVICE_FACTS: tuple[Sourced[Device], ...] = (
 )
 
 DEVICES: Mapping[str, Device] = MappingProxyType({fact.value.name: fact.value for fact in DEVICE_FACTS})
+
+
+def device_named(name: str) -> Device | None:
+    """The device of the table that a name means, in capitals too; None where there is none."""
+    return DEVICES.get(name.lower())
