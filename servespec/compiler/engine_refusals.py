@@ -5,7 +5,7 @@ from typing import Final
 
 from servespec.compiler import plan_rules
 from servespec.compiler.facts.engine_fields import EngineTable
-from servespec.compiler.parallel_ranks import world_ranks
+from servespec.compiler.parallel_ranks import RANK_FIELDS, world_ranks
 from servespec.compiler.resolve.batch_limits import fewer_tokens_than_requests
 from servespec.compiler.resolve.config_mode import adaptive_verification_beside
 from servespec.diagnostics import COMMAND_LINE, Diagnostic, Related
@@ -18,7 +18,6 @@ _WITHOUT_MODEL: Final = frozenset({"mtp", "dspark", "ngram", "ngram_gpu", "suffi
 """Methods that the engine gives a model itself, the target's or a name of its own, where none is written."""
 _LOOKUP_METHODS: Final = frozenset({"ngram", "ngram_gpu"})
 _MTP_SUFFIX: Final = "_mtp"
-_RANKS: Final = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 
 
 def engine_refusals(spec: ServingSpec, source: SpecSource, table: EngineTable) -> Iterator[Diagnostic]:
@@ -34,7 +33,7 @@ def engine_refusals(spec: ServingSpec, source: SpecSource, table: EngineTable) -
 
 def _hardware_count(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
     count = spec.hardware.count
-    written = (("hardware", "count"), *(("parallel", name) for name in _RANKS))
+    written = (("hardware", "count"), *(("parallel", name) for name in RANK_FIELDS))
     if spec.hardware.gpu == PLACEHOLDER or any(_is_told(spec, *path, source) for path in written):
         return
     needed = world_ranks(spec)
