@@ -6,7 +6,7 @@ import typer
 
 from servespec.cli.application import app
 from servespec.cli.exit_codes import EXIT_REFUSED
-from servespec.cli.options import AllowCode, Settings, complete_spec
+from servespec.cli.options import AllowCode, AllowEngine, Settings, complete_spec
 from servespec.cli.reporting import FindingsFormat, print_findings, text_of
 
 if TYPE_CHECKING:
@@ -26,6 +26,7 @@ def validate(
     format: Annotated[FindingsFormat, typer.Option(help="How findings are printed.")] = FindingsFormat.text,  # noqa: A002
     strict: Annotated[bool, typer.Option(help="Fail on warnings too.")] = False,
     allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
     settings: Settings = None,
 ) -> None:
     """Check files, each by its kind: what needs no model facts, no network and no machine."""
@@ -33,7 +34,7 @@ def validate(
 
     found, texts, kinds = [], {}, []
     for path in paths:
-        kind, findings, text = _validated(path, tuple(settings or ()), allow_code)
+        kind, findings, text = _validated(path, tuple(settings or ()), allow_code, allow_unverified_engine)
         found += findings
         texts["<stdin>" if path == "-" else path] = text
         kinds.append(kind)
@@ -51,7 +52,9 @@ def _valid_text(kinds: list[str]) -> str:
     return f"{', '.join(words)}: {'it is' if len(kinds) == 1 else 'all are'} valid"
 
 
-def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[str, list["Diagnostic"], str]:
+def _validated(
+    path: str, settings: tuple[str, ...], allow_code: bool, allow_unverified_engine: bool
+) -> tuple[str, list["Diagnostic"], str]:
     """What a file is, and what is wrong with it."""
     from servespec.diagnostics import SpecError, in_file_order
     from servespec.runtime.document_kinds import Kind
@@ -59,7 +62,7 @@ def _validated(path: str, settings: tuple[str, ...], allow_code: bool) -> tuple[
 
     try:
         document = document_of(path, settings)
-        findings = document_findings(document, allow_code=allow_code)
+        findings = document_findings(document, allow_code=allow_code, allow_unverified_engine=allow_unverified_engine)
     except SpecError as error:
         return str(Kind.SPEC), list(error.diagnostics), text_of(path)
     if settings and document.kind is not Kind.SPEC:

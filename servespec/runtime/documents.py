@@ -56,13 +56,15 @@ def read_document(raw: bytes, name: str) -> Document:
     return Document(name, kind_by_hand(source.data), source.data, source)
 
 
-def document_findings(document: Document, *, allow_code: bool) -> tuple[Diagnostic, ...]:
+def document_findings(
+    document: Document, *, allow_code: bool, allow_unverified_engine: bool = False
+) -> tuple[Diagnostic, ...]:
     """Everything that can be said of a document without network, machine or model."""
     source = document.source
     if source is None:
         return tuple(_schema_faults(document))
     if document.kind is Kind.SPEC:
-        return spec_diagnostics(source, allow_code=allow_code)
+        return spec_diagnostics(source, allow_code=allow_code, allow_unverified_engine=allow_unverified_engine)
     return tuple(_command_findings(document, source))
 
 

@@ -116,10 +116,16 @@ def _base(source: SpecSource, name: str, place: Place, chain: tuple[Path, ...]) 
     return with_bases(read_source(raw, str(path)), chain)
 
 
-def spec_diagnostics(source: SpecSource, *, allow_code: bool) -> tuple[Diagnostic, ...]:
+def spec_diagnostics(
+    source: SpecSource, *, allow_code: bool, allow_unverified_engine: bool = False
+) -> tuple[Diagnostic, ...]:
     """Everything that `validate` can say: no model facts, no network, no machine."""
     parsed = parse_spec(source)
-    return (*parsed.diagnostics, *further_findings(parsed.spec, source, allow_code))
+    allowed = allow_unverified_engine
+    return (
+        *parsed.diagnostics,
+        *further_findings(parsed.spec, source, allow_code, allow_unverified_engine=allowed),
+    )
 
 
 def further_findings(

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.usefixtures("quiet_shell")
 
 COMPILING = {"--set", "--allow-code", "--allow-unverified-engine", "--model-config", "--draft-config"}
 COMMANDS: dict[str, set[str]] = {
-    "validate": {"--format", "--strict", "--no-strict", "--allow-code", "--set"},
+    "validate": {"--format", "--strict", "--no-strict", "--allow-code", "--allow-unverified-engine", "--set"},
     "plan": {
         "--format",
         "--against",
@@ -100,6 +100,14 @@ def test_each_command_has_help(command: str) -> None:
 
 def test_0_for_what_is_done() -> None:
     assert [run("validate", str(GOOD)).exit_code, run("plan", str(GOOD)).exit_code] == [0, 0]
+
+
+def test_an_engine_that_a_plan_is_allowed_is_valid_too() -> None:
+    unknown = ("validate", str(GOOD), "--set", "engine.version=0.34.0")
+    allowed = run(*unknown, "--allow-unverified-engine")
+
+    assert "error[R005]" in run(*unknown).stdout
+    assert (allowed.exit_code, "R005" in allowed.stdout) == (0, False)
 
 
 @pytest.mark.parametrize("command", ["validate", "plan", "migrate", "serve", "verify", "steps"])
