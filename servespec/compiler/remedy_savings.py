@@ -2,14 +2,17 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache, partial
 from typing import Any
 
 from servespec.compiler.extension import can_take_extension
 from servespec.compiler.graphs.hand_off import Remedy
+from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Shape
 from servespec.compiler.json_shapes import COUNT, closed_object
 from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.graph_pools import GraphRemedy, graph_lines
+from servespec.compiler.memory.indexer_logits import indexer_row
 from servespec.compiler.memory.stage import stages_of
 from servespec.compiler.remedies import graph_remedies
 from servespec.compiler.resolve.model_runner import ModelRunner
@@ -50,12 +53,13 @@ def remedy_savings(
         return ()
     in_force, last = graph_remedies(resolution, asked, lowering), stages_of(resolution.request.spec)[-1]
 
+    @cache
     def taken(remedies: frozenset[GraphRemedy]) -> tuple[int, int, int]:
         lines = graph_lines(resolution, shapes, lowering, remedies, stage=last)
         return sum(line.size for line in lines), sum(line.low for line in lines), sum(line.high for line in lines)
 
     found = []
-    for remedy in GraphRemedy:
+    for remedy in filter(partial(_may_save, resolution), GraphRemedy):
         without, with_it = taken(in_force - {remedy}), taken(in_force | {remedy})
         size, *ends = (before - after for before, after in zip(without, with_it, strict=True))
         if size >= _LEAST_BYTES:
@@ -63,6 +67,17 @@ def remedy_savings(
             state = _state(remedy, in_force)
             found.append(RemedySaving(remedy=remedy, state=state, size=Bytes(size), low=low, high=high))
     return tuple(found)
+
+
+def _may_save(resolution: Resolution, remedy: GraphRemedy) -> bool:
+    """Whether there is what the remedy is about, so that nobody plays graphs through in vain."""
+    there = {
+        GraphRemedy.WEAK_AUX_OUTPUTS: bool(resolution.values["compilation.breakable_cudagraph"].value),
+        GraphRemedy.ONE_CAPTURE_STREAM: resolution.drafting.kind is not DrafterKind.NONE,
+        GraphRemedy.STEPWISE_DRAFT_LOGITS: resolution.drafting.kind is DrafterKind.BLOCK,
+        GraphRemedy.INDEXER_ROW_CHUNKS: indexer_row(resolution) is not None,
+    }
+    return there[remedy]
 
 
 def _state(remedy: GraphRemedy, in_force: frozenset[GraphRemedy]) -> RemedyState:
