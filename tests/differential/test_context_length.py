@@ -84,7 +84,7 @@ def engine_takes(root: Path, config: dict[str, Any], asked: int, *, without_wind
 
 
 @every_root
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(config=CONFIGS, without_window=st.booleans(), data=st.data())
 def test_the_engine_takes_the_longest_and_no_more(
     root: Path, config: dict[str, Any], without_window: bool, data: st.DataObject

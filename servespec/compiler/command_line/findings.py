@@ -1,14 +1,13 @@
 """Findings that several steps of reading make."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from servespec.compiler import command_rules as rules
 from servespec.compiler.command_line.word import Word, quoted
+from servespec.compiler.environment import SECRET_VARIABLES
 from servespec.compiler.facts.engine_fields import Fault
 from servespec.compiler.fault_help import fault_help
 from servespec.diagnostics import Diagnostic
-
-_SECRET_VARIABLES: Mapping[str, str] = {"api_key": "VLLM_API_KEY", "hf_token": "HF_TOKEN"}
 
 
 def refused(name: str, word: Word, fault: Fault) -> Diagnostic:
@@ -19,7 +18,7 @@ def refused(name: str, word: Word, fault: Fault) -> Diagnostic:
 
 def secret(name: str, setting: str, word: Word) -> Diagnostic:
     """A secret is left out; ``setting`` is the engine's name of it, of a flag or of a variable."""
-    variable = setting if setting.isupper() else _SECRET_VARIABLES.get(setting)
+    variable = setting if setting.isupper() else SECRET_VARIABLES.get(setting)
     help_text = f"set `{variable}` in the shell that starts the server" if variable else "keep it out of specs"
     return rules.S310.at(word.place, f"{quoted(name)}{word.where} may hold a secret and is not carried", help_text)
 

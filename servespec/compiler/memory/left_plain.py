@@ -1,7 +1,7 @@
 """Which modules a quantized checkpoint leaves in the model's own type, by the names that it lists."""
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
@@ -41,18 +41,16 @@ class LeftPlain:
         Source: vllm/model_executor/layers/quantization/utils/quant_utils.py: is_layer_skipped, which refuses a matrix
         of which only some are.
         """
-        names = [f"model.layers.{layer}.{module}" for module in modules]
-        return bool(self.entries and names) and all(
-            any(self._meets(entry, name) for entry in self.entries) for name in names
+        return bool(self.entries and modules) and all(
+            any(self._meets(entry, f"model.layers.{layer}.{module}") for entry in self.entries) for module in modules
         )
 
-    def misses(self, modules_by_layer: Sequence[Iterable[str]]) -> tuple[str, ...]:
-        """Entries that may be of decoder layers and meet none of their modules."""
-        layers = len(modules_by_layer)
+    def misses(self, layers: int, modules_of: Callable[[int], Iterable[str]]) -> tuple[str, ...]:
+        """Entries that may be of decoder layers and meet none of their modules, which are asked for only then."""
         doubtful = [entry for entry in self.entries if not (_NOT_IN_A_LAYER.search(entry) or _is_past(entry, layers))]
         if not doubtful:
             return ()
-        names = {f"model.layers.{layer}.{module}" for layer, own in enumerate(modules_by_layer) for module in own}
+        names = {f"model.layers.{layer}.{module}" for layer in range(layers) for module in modules_of(layer)}
         return tuple(
             entry for entry in doubtful if entry not in names and not any(self._meets(entry, name) for name in names)
         )

@@ -61,12 +61,12 @@ def decoder_of(model: Model, dtype: str | None, quantization: str | None) -> Dec
 
 def _misses(decoder: Decoder) -> bool:
     """Whether the checkpoint leaves modules plain by names that the formulas do not know."""
-    layers = range(decoder.dimensions.layers)
-    by_layer = [
-        {name for matrix in layer(decoder.dimensions, decoder.facts, Split(), index) for name in matrix.modules}
-        for index in layers
-    ]
-    return bool(decoder.storage.left_plain.misses(by_layer))
+
+    def modules_of(index: int) -> Iterator[str]:
+        for matrix in layer(decoder.dimensions, decoder.facts, Split(), index):
+            yield from matrix.modules
+
+    return bool(decoder.storage.left_plain.misses(decoder.dimensions.layers, modules_of))
 
 
 def _in_doubt(decoder: Decoder) -> ModelStorage:
