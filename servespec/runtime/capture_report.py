@@ -132,7 +132,7 @@ def _rank_capture(rank: Rank, report: Json) -> RankCapture:
 
 def _row_capture(plan: Plan, row: Row, reports: Sequence[Json]) -> RowCapture:
     """A rank without the row's manager, such as a pipeline stage without the drafter, holds None of it."""
-    manager = next(one for one in managers_of(plan.resolution.frame) if row.routine in (one.decode, one.mixed))
+    manager = next(one for one in managers_of(plan.resolution.frame) if row.routine in one.routines)
     shapes = [shape for shape in own_shapes(manager, plan.graphs.shapes) if row.holds(shape)]
     kind = manager_class(plan.resolution.frame, manager)
     held = [_held(kind, manager, row, shapes, report) for report in reports]
@@ -142,20 +142,21 @@ def _row_capture(plan: Plan, row: Row, reports: Sequence[Json]) -> RowCapture:
     agrees = all(planned == captured for planned, captured in seen)
     counts = tuple(None if one is None else len(one[1]) for one in held)
     costs = tuple(
-        None if one is None else _row_cost(kind, manager, row, report)
+        None if one is None else _row_cost(kind, manager, row, shapes, report)
         for one, report in zip(held, reports, strict=True)
     )
     return RowCapture(counts, Verdict.AS_PLANNED if agrees else Verdict.DIFFERS, costs)
 
 
-def _row_cost(kind: str, manager: Manager, row: Row, report: Json) -> RowCost:
+def _row_cost(kind: str, manager: Manager, row: Row, shapes: Sequence[Shape], report: Json) -> RowCost:
     """Over the row's graphs of one rank."""
+    is_of_row = _is_like(shapes)
     own = [
         one
         for capture in report["captures"]
         if (capture["class"], capture["query_len"], capture["mode"]) == (kind, manager.query_len, str(row.mode))
         for one in capture["graphs"]
-        if row.mode is not CudaGraphMode.FULL or _is_of_row(tuple(one["graph"]), row)
+        if row.mode is not CudaGraphMode.FULL or is_of_row(tuple(one["graph"]))
     ]
     return RowCost(
         pool_bytes=sum(one["pool_bytes"] for one in own),
@@ -164,9 +165,17 @@ def _row_cost(kind: str, manager: Manager, row: Row, report: Json) -> RowCost:
     )
 
 
-def _is_of_row(graph: Graph, row: Row) -> bool:
-    """Whether a FULL graph has the query length and the draft steps of the row."""
-    return (graph[2] or graph[3], graph[6]) == (row.query_len or 0, row.draft_steps or 0)
+def _is_like(shapes: Sequence[Shape]) -> Callable[[Graph], bool]:
+    """Whether a FULL graph is of a row's kind: its query length, one for all requests or the longest, and its K.
+
+    A manager of load-aware verification holds graphs of both kinds of query length.
+    """
+    kinds = {_kind(graph_of(shape)) for shape in shapes}
+    return lambda graph: _kind(graph) in kinds
+
+
+def _kind(graph: Graph) -> tuple[int, int, int]:
+    return graph[2], graph[3], graph[6]
 
 
 def _held(
@@ -177,7 +186,7 @@ def _held(
     if one is None:
         return None
     if row.mode is CudaGraphMode.FULL:
-        return {graph_of(shape) for shape in shapes}, {g for g in _graphs(one["full"]) if _is_of_row(g, row)}
+        return {graph_of(shape) for shape in shapes}, set(filter(_is_like(shapes), _graphs(one["full"])))
     if one["breakable"] is not None:
         return {(shape.tokens,) for shape in shapes}, {(tokens,) for tokens in one["breakable"]}
     planned: set[Graph] = {(shape.tokens, shape.active_loras) for shape in shapes}

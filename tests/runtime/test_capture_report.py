@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, reject, settings
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.hand_off import manager_class
 from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.plan import Plan
+from servespec.diagnostics import SpecError
 from servespec.render.serve_text import capture_line
 from servespec.runtime.capture import AtExit, RowCapture, Verdict, VerificationSteps
 from servespec.runtime.capture_report import graphs_at_exit, remove_reports, report_capture, verification_steps
 from tests.plans import Json, compiled, model_folder, spec_of
-from tests.strategies import EXTENSION
+from tests.strategies import EXTENSION, specs
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
@@ -122,17 +124,23 @@ def test_the_memory_of_every_rank_is_read(tmp_path: Path) -> None:
     assert asdict(rank)["memory"] == MEMORY
 
 
-@pytest.mark.parametrize("dynamic", [None, [[1, 16, 3], [17, 64, 1]]])
-def test_every_row_has_the_costs_of_its_own_graphs(tmp_path: Path, dynamic: Any) -> None:
-    """Graphs of several tiers come from one manager."""
+@pytest.mark.parametrize(
+    ("following", "full_rows"),
+    [
+        ({}, 3),
+        ({"num_speculative_tokens_per_batch_size": [[1, 16, 3], [17, 64, 1]]}, 5),
+        ({"load_aware": {"from_requests": 32}}, 4),
+    ],
+)
+def test_every_row_has_the_costs_of_its_own_graphs(tmp_path: Path, following: Json, full_rows: int) -> None:
+    """Graphs of several tiers come from one manager, as do those of both ways of load-aware verification."""
     draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 3}
-    tiers = {"num_speculative_tokens_per_batch_size": dynamic} if dynamic else {}
-    plan = plan_of(speculative={**draft, **tiers})
+    plan = plan_of(speculative={**draft, **following})
     left(tmp_path, report_of(plan))
 
     rows = list(zip(plan.graphs.rows, report_capture(plan, tmp_path).rows, strict=True))
 
-    assert len([row for row, _ in rows if row.mode is CudaGraphMode.FULL]) == (5 if dynamic else 3)
+    assert len([row for row, _ in rows if row.mode is CudaGraphMode.FULL]) == full_rows
     for row, capture in rows:
         tokens = [shape.tokens for shape in plan.graphs.shapes if row.holds(shape)]
         is_full = row.mode is CudaGraphMode.FULL
@@ -152,6 +160,41 @@ def test_each_tier_has_its_own_row(tmp_path: Path) -> None:
 
     assert [row.query_len for row in plan.graphs.rows if row.routine == "uniform_decode"] == [4, 2]
     assert counted(capture.rows) == [((row.graphs,), Verdict.AS_PLANNED) for row in plan.graphs.rows]
+
+
+@settings(max_examples=100)
+@given(spec=specs(engine=EXTENSION))
+def test_whatever_was_captured_as_planned_is_so_in_every_row(
+    tmp_path_factory: pytest.TempPathFactory, spec: Json
+) -> None:
+    try:
+        plan = compiled(spec)
+    except SpecError:
+        reject()
+    folder = tmp_path_factory.mktemp("captured")
+    left(folder, report_of(plan))
+
+    capture = report_capture(plan, folder)
+
+    assert capture.findings == ()
+    assert counted(capture.rows) == [((row.graphs,), Verdict.AS_PLANNED) for row in plan.graphs.rows]
+
+
+def test_each_way_of_load_aware_verification_has_its_own_row(tmp_path: Path) -> None:
+    """Both have the same longest query length, and come from one manager."""
+    draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 3}
+    plan = plan_of(speculative={**draft, "load_aware": {"from_requests": 32}})
+    report = report_of(plan)
+    (target, *_) = report["managers"]
+    target["full"] = [graph for graph in target["full"] if graph[3] == 0 or graph[0] > 64]
+    left(tmp_path, report)
+
+    verdicts = {
+        row.routine: one.verdict for row, one in zip(plan.graphs.rows, report_capture(plan, tmp_path).rows, strict=True)
+    }
+
+    assert verdicts["uniform_decode"] is Verdict.AS_PLANNED
+    assert verdicts["adaptive_verification"] is Verdict.DIFFERS
 
 
 def test_a_rank_without_the_drafter_holds_none_of_its_rows(tmp_path: Path) -> None:

@@ -148,11 +148,14 @@ class Manager:
     def varlen(self) -> bool:
         return self.decode is Routine.ADAPTIVE_VERIFICATION
 
+    @property
+    def routines(self) -> tuple[Routine, ...]:
+        return tuple(one for one in (self.decode, self.mixed, self.fixed) if one is not None)
+
 
 def own_shapes(manager: Manager, shapes: Iterable[Shape]) -> tuple[Shape, ...]:
     """The graphs of one manager."""
-    routines = {manager.decode, manager.mixed, manager.fixed}
-    return tuple(shape for shape in shapes if shape.runner is manager.runner and shape.routine in routines)
+    return tuple(shape for shape in shapes if shape.runner is manager.runner and shape.routine in manager.routines)
 
 
 def managers_of(frame: GraphFrame) -> tuple[Manager, ...]:
