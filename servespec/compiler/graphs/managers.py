@@ -203,6 +203,12 @@ def _drafter_managers(frame: GraphFrame) -> tuple[Manager, ...]:
             return ()
 
 
+def _uniform_reach(frame: GraphFrame) -> Mapping[TokensPerRequest, Requests]:
+    """Of a drafter on the target's own batch: where the load decides, only batches with all drafts are uniform."""
+    follows_load = frame.adaptive_verification and frame.adaptive_from_requests > _EVERY_LOAD
+    return _fixed_reach(frame) if follows_load else frame.widest_batch
+
+
 def _step0(frame: GraphFrame) -> Manager:
     """Draft step 0 runs on the target's own batch, so it has the target's query lengths and mode."""
     return Manager(
@@ -211,7 +217,7 @@ def _step0(frame: GraphFrame) -> Manager:
         mixed=Routine.STEP0_PIECEWISE,
         mode=frame.mode,
         query_len=frame.query_len,
-        reach=frame.widest_batch,
+        reach=_uniform_reach(frame),
         captured_tiers=_captured_tiers(frame, frame.query_len),
         mixed_limit_tokens=_mixed_limit(frame, frame.query_len),
     )
@@ -263,7 +269,7 @@ def _multi_module(frame: GraphFrame) -> Manager:
         mixed=Routine.BLOCK_PIECEWISE,
         mode=frame.drafter.mode,
         query_len=frame.drafter.query_len,
-        reach=frame.widest_batch,
+        reach=_uniform_reach(frame),
         captured_tiers=_captured_tiers(frame, frame.drafter.query_len),
         mixed_limit_tokens=_mixed_limit(frame, frame.drafter.query_len),
     )
