@@ -17,7 +17,7 @@ def profile_text(document: Json) -> str:
     mixed = [size for size in sizes if size["kind"] == "mixed"]
     parts = [_heading(document)]
     if decodes:
-        parts.append(aligned(list(_decode_rows(decodes))))
+        parts.append(aligned(list(decode_rows(decodes))))
     if mixed:
         parts.append(aligned([("tokens", "ms"), *((str(size["tokens"]), _cell(size)) for size in mixed)]))
     return "\n\n".join(parts) + "\n"
@@ -30,7 +30,8 @@ def _heading(document: Json) -> str:
     )
 
 
-def _decode_rows(decodes: Sequence[Json]) -> Iterator[tuple[str, ...]]:
+def decode_rows(decodes: Sequence[Json]) -> Iterator[tuple[str, ...]]:
+    """A header, then a row for each batch: milliseconds with each K, those without a FULL graph marked."""
     by_shape = {(size["requests"], size["next_drafts"]): size for size in decodes}
     drafts = sorted({k for _, k in by_shape})
     yield ("requests", *(f"K={k}" for k in drafts))

@@ -29,6 +29,18 @@ CASES = REPOSITORY / "tests" / "golden" / "cases"
 SPLIT, LEGACY, CPU = (str(CASES / name / "spec.yaml") for name in ("eagle3-h200-five-fields", "legacy-list", "cpu"))
 
 
+DESIGN: dict[str, Any] = {
+    "arms": ("spec",),
+    "concurrencies": (1,),
+    "input_tokens": 8,
+    "output_tokens": 8,
+    "prompts_per_request": 1,
+    "rounds": 1,
+    "seed": 0,
+    "side_by_side_kv_bytes": None,
+}
+
+
 def refused(tmp_path: Path, *words: str) -> str:
     result = CliRunner().invoke(app, ["bench", *words, "-o", str(tmp_path / "bench.json")])
 
@@ -79,6 +91,26 @@ def test_the_stock_arm_keeps_a_list_that_is_the_engines_own_field() -> None:
 
 def test_another_spec_is_an_arm() -> None:
     assert arm_of(LEGACY, "other", SPLIT, Options()).plan.resolution.request.source.name == LEGACY
+
+
+def test_each_arm_says_the_text_of_its_spec() -> None:
+    """Arms of other specs could not be told apart by their graphs alone."""
+    told = {name: arm_of(name, "a", SPLIT, Options()).to_json()["texts"] for name in ("spec", "legacy", LEGACY)}
+
+    assert told["spec"] == told["legacy"] == {"spec.yaml": Path(SPLIT).read_text(encoding="utf-8")}
+    assert told[LEGACY] == {"spec.yaml": Path(LEGACY).read_text(encoding="utf-8")}
+
+
+def test_the_head_has_the_text_of_a_preset() -> None:
+    preset = "preset:qwen3-8b__h200__balanced"
+    wanted = command.Wanted(
+        spec=preset, design=command.BenchDesign(**DESIGN), options=Options(), output=Path("b.json"), folder=Path("b")
+    )
+
+    head = command._head(wanted, wanted.design, [arm_of("spec", "spec", preset, Options())])
+
+    assert "id: Qwen/Qwen3-8B" in head["spec_text"]
+    assert head["spec_text"] in head["arms"]["spec"]["texts"].values()
 
 
 def test_side_by_side_pins_the_kv_cache_of_every_arm() -> None:

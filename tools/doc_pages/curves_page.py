@@ -8,11 +8,13 @@ from typing import Any, Final
 from measured_launches import document
 
 from doc_pages.markdown import code, page, sentences, table
+from doc_pages.tiers_bench import tiers_bench, tiers_sections
 from servespec.compiler.curves.measured_grid import MeasuredGrid, padding_of
 from servespec.compiler.curves.profile import Profile, profile_of
 from servespec.compiler.curves.step_curve import StepCurve
 from servespec.compiler.facts.graph_sizes import DECODE_EPSILON, PREFILL_EPSILON
 from servespec.compiler.graphs.grid import DecodeGrid, PrefillGrid
+from servespec.render.profile_text import decode_rows
 from servespec.units import Requests, Tokens
 
 Json = Mapping[str, Any]
@@ -20,6 +22,8 @@ Json = Mapping[str, Any]
 _BENCHES: Final = {"2026-11-30-h200-steps-8b-k3.json": "2026-11-30-h200-bench-8b-k3.json"}
 """Served benches of the same models, device and K."""
 _ARM: Final = "extension"
+_TIERS_BENCHES: Final = {"2026-12-01-h200-steps-8b-fp8.json": "2026-12-01-h200-bench-tiers-8b-fp8.json"}
+"""Served benches of tiers that the curve chose, with an arm for every fixed K."""
 _SHARES: Final = (0.1, 0.065, 0.035, 0.02)
 
 
@@ -49,12 +53,29 @@ def _curve(path: Path) -> Iterator[str]:
     bench = _BENCHES.get(path.name)
     if bench is not None:
         yield from _beside_bench(profile, path.parent / bench)
+    if len(profile.by_drafts) > 1:
+        yield from _milliseconds(found)
+    tiers = _TIERS_BENCHES.get(path.name)
+    if tiers is not None:
+        link = f"[{tiers}](../measurements/{tiers})"
+        yield from tiers_sections(tiers_bench(profile, document(tiers)), link)
     for k, curve in profile.by_drafts.items():
         yield f"### Decode graphs, K = {k}"
         yield _grids(curve, "requests", DECODE_EPSILON.value, DecodeGrid().sizes(Requests(curve.last)))
-    if profile.mixed is not None:
+    if profile.mixed is not None and profile.mixed.first == 1:
         yield "### Prefill graphs"
         yield _grids(profile.mixed, "tokens", PREFILL_EPSILON.value, PrefillGrid().sizes(Tokens(profile.mixed.last)))
+
+
+def _milliseconds(found: Json) -> Iterator[str]:
+    sizes = [size for size in found["sizes"] if size["kind"] == "decode" and size["modes"]]
+    header, *rows = decode_rows(sizes)
+    yield "### Milliseconds of a step"
+    yield sentences(
+        "Target, sampling and drafting of a batch of requests with K drafts each, on FULL graphs; p: on PIECEWISE "
+        "graphs, e: eager."
+    )
+    yield table(header, rows)
 
 
 def _beside_bench(profile: Profile, path: Path) -> Iterator[str]:

@@ -35,7 +35,7 @@ def measured_page(root: Path) -> str:
             ("spec", "graphs", "equal bit for bit", "differ", "not deterministic", "not replayed", "steps", "accepted"),
             [row for path in sorted(folder.glob("*-replay.json")) for row in _replays(path)],
         ),
-        *(part for path in sorted(folder.glob("*-steps-*.json")) for part in _steps(path)),
+        *(part for path in sorted(folder.glob("*-steps-*.json")) if _is_of_modes(path) for part in _steps(path)),
         *(part for path in sorted(folder.glob("*-error-corpus.json")) for part in _error_corpus(path)),
     )
 
@@ -116,6 +116,11 @@ def _error_corpus(path: Path) -> Iterator[str]:
 def _corpus_row(name: str, sums: Json) -> tuple[str, ...]:
     keys = ("files", "refused_files", "faults", "named_faults", "placed_faults", "misspelled_faults", "right_name_said")
     return (name, *(str(sums[key]) for key in keys))
+
+
+def _is_of_modes(path: Path) -> bool:
+    """Whether sizes were timed in more than the mode that serves them; a curve is told on a page of its own."""
+    return any(len(size["modes"]) > 1 for size in document(path.name)["sizes"])
 
 
 def _steps(path: Path) -> Iterator[str]:

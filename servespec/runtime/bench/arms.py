@@ -45,11 +45,12 @@ class Arm:
         return str(folder) if folder.is_dir() else request.spec.model.id
 
     def to_json(self) -> dict[str, Any]:
-        """Of the plan, what the arm captures."""
-        plan = self.plan.to_json()
+        """What the arm is served from, and of the plan what it captures."""
+        plan, source = self.plan.to_json(), self.plan.resolution.request.source
         rows = ("runner", "routine", "mode", "query_len", "num_speculative_tokens", "count", "graphs", "sizes")
         return {
             "spec": Path(self.spec).name,
+            "texts": {Path(name).name: text for name, text in source.texts.items()},
             "lowering": str(self.plan.lowered.lowering),
             "graphs": len(self.plan.graphs.shapes),
             "runners": [{name: row[name] for name in rows if name in row} for row in plan["runners"]],

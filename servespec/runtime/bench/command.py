@@ -22,6 +22,7 @@ from servespec.runtime.bench.session import Bench, OnBenchEvent, run_bench
 from servespec.runtime.gather import Options
 from servespec.runtime.machine import made_on, this_command
 from servespec.runtime.serving import serving_of
+from servespec.runtime.spec_file import read_spec
 from servespec.schema.spec import ServingSpec
 from servespec.schema.values import Refusal, parse_bytes
 
@@ -141,14 +142,14 @@ def _refused(option: str, message: str, help_text: str) -> Diagnostic:
 
 
 def _head(wanted: Wanted, design: BenchDesign, arms: Sequence[Arm]) -> dict[str, Any]:
-    spec = Path(wanted.spec).read_bytes()
+    text = read_spec(wanted.spec, wanted.options.settings).own.text
     return {
         "format": BENCH_FORMAT,
         "what": "arms of one spec benched against each other in interleaved rounds, by vLLM's own bench client",
         "servespec": __version__,
         **made_on(this_command()),
-        "spec_sha256": hashlib.sha256(spec).hexdigest(),
-        "spec_text": spec.decode(errors="replace"),
+        "spec_sha256": hashlib.sha256(text.encode()).hexdigest(),
+        "spec_text": text,
         "acceptance": acceptance_of(arms),
         "design": design.to_json(),
         "arms": {arm.label: arm.to_json() for arm in arms},

@@ -1,0 +1,215 @@
+"""Tiers that a curve chose, as they were served beside every fixed K: part of docs/reference/curves.md."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, Final
+
+from doc_pages.markdown import sentences, table
+from servespec.compiler.curves.acceptance import Acceptance
+from servespec.compiler.curves.profile import Profile
+from servespec.compiler.curves.tiers import Candidate, best_tiers
+from servespec.compiler.graphs.tiers import Tier
+from servespec.render.bench_figures import arms_at_loads
+from servespec.runtime.bench.ratios import geometric_mean, interval_95
+from servespec.schema.parse import parse_spec
+from servespec.schema.source import read_source
+from servespec.schema.spec import CurveTiers, SpeculativeSection
+from servespec.units import Requests
+
+Json = Mapping[str, Any]
+
+_METRIC: Final = "output_tokens_per_second"
+_TIERS: Final = "spec"
+_LOAD_AWARE: Final = "load"
+
+
+@dataclass(frozen=True, slots=True)
+class TiersBench:
+    """A bench whose arm ``spec`` has tiers from ``profile``; ``fixed`` are its other arms by their K."""
+
+    profile: Profile
+    bench: Json
+    fixed: Mapping[int, str]
+    asked: CurveTiers
+
+    @property
+    def acceptance(self) -> Acceptance:
+        return Acceptance(tuple(self.asked.acceptance_rates or ()), "rates of the spec")
+
+    @property
+    def loads(self) -> Sequence[int]:
+        loads: list[int] = self.bench["design"]["concurrencies"]
+        return loads
+
+    def tiers(self) -> tuple[Tier, ...]:
+        return best_tiers(self._candidates(), Requests(max(self.loads)), self.asked.tolerance)
+
+    def _candidates(self) -> list[Candidate]:
+        return [self._candidate(k) for k in self.profile.by_drafts]
+
+    def _candidate(self, k: int) -> Candidate:
+        gained = self.acceptance.tokens_per_step(k)
+        return Candidate(num_speculative_tokens=k, tokens_per_step=gained, steps=self.profile.by_drafts[k])
+
+    def predicted(self, k: int, load: int) -> float:
+        """Tokens a second of a steady batch."""
+        return self._candidate(k).tokens_per_second(load)
+
+    def pairs(self, arm: str, over: str, load: int) -> tuple[float, ...]:
+        """Of tokens per second, whichever of the two the file names first."""
+        for one in self.bench["ratios"]:
+            if one["metric"] == _METRIC and one["concurrency"] == load:
+                if (one["arm"], one["over"]) == (arm, over):
+                    return tuple(one["ratios"])
+                if (one["arm"], one["over"]) == (over, arm):
+                    return tuple(1 / ratio for ratio in one["ratios"])
+        raise LookupError(f"{arm} over {over} at {load}")
+
+    def over_all_loads(self, arm: str, over: str) -> tuple[float, ...]:
+        """Of each round that has every load, the geometric mean over the loads."""
+        by_load = [self.pairs(arm, over, load) for load in self.loads]
+        return tuple(geometric_mean(ratios) for ratios in zip(*by_load, strict=False))
+
+    def best_fixed(self, load: int) -> int:
+        return max(self.fixed, key=lambda k: fmean(self._served(self.fixed[k], load)))
+
+    def _served(self, arm: str, load: int) -> list[float]:
+        return [one[_METRIC] for one in self.bench["cells"] if (one["arm"], one["concurrency"]) == (arm, load)]
+
+    def full_share(self, arm: str, load: int) -> float:
+        (found,) = (one for one in arms_at_loads(self.bench) if (one.arm, one.concurrency) == (arm, load))
+        return found.full_share() or 0.0
+
+
+def tiers_bench(profile: Profile, bench: Json) -> TiersBench:
+    sections = {arm: _speculative(one["texts"]) for arm, one in bench["arms"].items()}
+    tiers = sections[_TIERS]
+    assert tiers is not None
+    assert tiers.curve_tiers is not None
+    plain = {arm: section for arm, section in sections.items() if arm not in (_TIERS, _LOAD_AWARE)}
+    fixed = {0 if section is None else section.num_speculative_tokens or 0: arm for arm, section in plain.items()}
+    return TiersBench(profile, bench, fixed, tiers.curve_tiers)
+
+
+def _speculative(texts: Mapping[str, str]) -> SpeculativeSection | None:
+    ((name, text),) = texts.items()
+    spec = parse_spec(read_source(text, name)).spec
+    assert spec is not None
+    return spec.speculative
+
+
+def tiers_sections(found: TiersBench, link: str) -> Iterator[str]:
+    yield "### Tiers by this curve, served beside every fixed K"
+    yield _what_was_served(found, link)
+    yield table(_header(found), [*(_row(found, load) for load in found.loads), _row_of_all(found)])
+    yield _verdict(found)
+    yield "### Gains, predicted and served"
+    yield sentences(
+        "Output tokens per second of each K over those of K = 0. "
+        "A prediction is of a steady batch of as many requests in uniform decode steps; what was served began all at "
+        "once, prefilled between, and ran fewer requests at a time at the end of each wave. "
+        "A timed step also waits for the host, which a server overlaps with the step before: of short steps, which "
+        "few requests or few drafts make, the curve says too much, and so of what drafting gains there."
+    )
+    yield table(("requests", "K", "predicted", "served", "error"), list(_gains(found)))
+    if _LOAD_AWARE in found.bench["arms"]:
+        yield from _load_aware(found)
+
+
+def _what_was_served(found: TiersBench, link: str) -> str:
+    design = found.bench["design"]
+    tiers = ", ".join(
+        f"K = {tier.num_speculative_tokens} for {tier.from_requests} to {tier.to_requests}" for tier in found.tiers()
+    )
+    return sentences(
+        f"The curve chose {tiers} requests, at acceptance rates of {_listed(found.acceptance.rates)}, which a rule "
+        f"gave every arm. {len(found.bench['arms'])} servers shared one GPU, one at a time with requests; "
+        f"{design['input_tokens']} tokens in, {design['output_tokens']} out. "
+        f"Ratios of output tokens per second, tiers over each fixed K, geometric mean of the pairs and its interval at "
+        f"95 %. File: {link}."
+    )
+
+
+def _listed(rates: Sequence[float]) -> str:
+    return ", ".join(f"{rate:g}" for rate in rates)
+
+
+def _header(found: TiersBench) -> tuple[str, ...]:
+    return ("requests", *(f"tiers / K = {k}" for k in found.fixed), "best fixed K", "tokens on FULL graphs, tiers")
+
+
+def _row(found: TiersBench, load: int) -> tuple[str, ...]:
+    ratios = [_interval(found.pairs(_TIERS, arm, load)) for arm in found.fixed.values()]
+    return (str(load), *ratios, str(found.best_fixed(load)), f"{found.full_share(_TIERS, load):.0%}")
+
+
+def _row_of_all(found: TiersBench) -> tuple[str, ...]:
+    ratios = [_interval(found.over_all_loads(_TIERS, arm)) for arm in found.fixed.values()]
+    return ("all, geometric mean", *ratios, "", "")
+
+
+def _interval(ratios: Sequence[float]) -> str:
+    low, high = interval_95(ratios)
+    shown = f"{geometric_mean(ratios):.3f}"
+    return shown if low is None or high is None else f"{shown} ({low:.3f} to {high:.3f})"
+
+
+def _verdict(found: TiersBench) -> str:
+    """Where the best fixed K served more than the interval leaves open."""
+    below = [load for load in found.loads if _is_below(found, load)]
+    held = f"At {len(found.loads) - len(below)} of {len(found.loads)} loads no fixed K served more beyond the interval."
+    if not below:
+        return held
+    where = ", ".join(f"{load} requests (K = {found.best_fixed(load)})" for load in below)
+    return sentences(
+        f"{held} At {where} one did. A batch that crosses a tier's edge mixes query lengths, which no FULL graph "
+        "takes: short answers let batches cross edges often."
+    )
+
+
+def _is_below(found: TiersBench, load: int) -> bool:
+    _, high = interval_95(found.pairs(_TIERS, found.fixed[found.best_fixed(load)], load))
+    return high is not None and high < 1
+
+
+def _gains(found: TiersBench) -> Iterator[tuple[str, ...]]:
+    none = found.fixed[0]
+    for load in found.loads:
+        for k, arm in found.fixed.items():
+            if k:
+                predicted = found.predicted(k, load) / found.predicted(0, load)
+                served = geometric_mean(found.pairs(arm, none, load))
+                yield str(load), str(k), f"{predicted:.2f}", f"{served:.2f}", f"{predicted / served - 1:+.0%}"
+
+
+def _load_aware(found: TiersBench) -> Iterator[str]:
+    most = max(found.fixed)
+    section = _speculative(found.bench["arms"][_LOAD_AWARE]["texts"])
+    assert section is not None
+    yield "### Load-aware verification"
+    yield sentences(
+        f"The same bench had an arm whose drafts are chosen from a number of requests on (`load_aware`), by the "
+        f"knee of this curve. Below it is the fixed K = {most}. "
+        "At and above it this says little: the engine's estimate of acceptance reads the drafter's own confidence, and "
+        "a drafter of dummy weights has none, so that almost every draft was left out, as the acceptance length shows. "
+        "With trained weights it was not measured."
+    )
+    yield table(
+        ("requests", f"load-aware / K = {most}", "acceptance length", f"of K = {most}"),
+        [
+            (
+                str(load),
+                _interval(found.pairs(_LOAD_AWARE, found.fixed[most], load)),
+                _accepted(found, _LOAD_AWARE, load),
+                _accepted(found, found.fixed[most], load),
+            )
+            for load in found.loads
+        ],
+    )
+
+
+def _accepted(found: TiersBench, arm: str, load: int) -> str:
+    (at,) = (one for one in arms_at_loads(found.bench) if (one.arm, one.concurrency) == (arm, load))
+    length = at.median_of("acceptance_length")
+    return "" if length is None else f"{length:.2f}"
