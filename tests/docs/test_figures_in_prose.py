@@ -4,10 +4,13 @@ import json
 
 import measured_launches as measured
 import pytest
+from doc_pages.tiers_bench import tiers_bench
 
+from servespec.compiler.curves.profile import Profile, profile_of
 from servespec.compiler.curves.step_times import step_times_of
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.memory.graph_pools import GraphRemedy
+from servespec.runtime.bench.ratios import geometric_mean
 from tests.plans import REPOSITORY
 
 STEPS = "2026-11-30-h200-steps-8b-k3.json"
@@ -28,6 +31,29 @@ def test_what_graphs_of_the_8b_model_gained(page: str) -> None:
     assert f"{decode[1].ratio:.1f} times at one request" in text
     assert f"{decode[512].ratio - 1:.1%} at 512".replace("%", " %") in text
     assert f"{last:,} tokens" in text
+
+
+def test_what_tiers_by_a_curve_served() -> None:
+    curve, bench = (f"2026-12-01-h200-{name}-8b-fp8.json" for name in ("steps", "bench-tiers"))
+    profile = profile_of({curve: measured.document(curve)})
+    assert isinstance(profile, Profile)
+    found = tiers_bench(profile, measured.document(bench))
+    text = (REPOSITORY / "docs/guide/following-the-load.md").read_text(encoding="utf-8")
+    over = [geometric_mean(found.over_all_loads("spec", arm)) for arm in found.fixed.values()]
+    below_the_knee = [geometric_mean(found.pairs("load", found.fixed[7], load)) for load in (1, 16)]
+    gains = [
+        (found.predicted(k, load) / found.predicted(0, load), geometric_mean(found.pairs(arm, found.fixed[0], load)))
+        for load in found.loads
+        for k, arm in found.fixed.items()
+        if k
+    ]
+
+    assert list(found.fixed) == [0, 1, 3, 7]
+    assert "served {:.2f}, {:.2f}, {:.2f} and {:.2f} times as many tokens".format(*over) in text
+    assert sum(found.is_below(load) for load in found.loads) == 1
+    assert len(found.loads) == 6
+    assert all(predicted > served for predicted, served in gains)
+    assert all(abs(ratio - 1) < 0.02 for ratio in below_the_knee)
 
 
 def test_what_one_capture_stream_saved() -> None:

@@ -74,6 +74,11 @@ class TiersBench:
     def best_fixed(self, load: int) -> int:
         return max(self.fixed, key=lambda k: fmean(self._served(self.fixed[k], load)))
 
+    def is_below(self, load: int) -> bool:
+        """Whether the best fixed K served more than the interval leaves open."""
+        _, high = interval_95(self.pairs(_TIERS, self.fixed[self.best_fixed(load)], load))
+        return high is not None and high < 1
+
     def _served(self, arm: str, load: int) -> list[float]:
         return [one[_METRIC] for one in self.bench["cells"] if (one["arm"], one["concurrency"]) == (arm, load)]
 
@@ -157,7 +162,7 @@ def _interval(ratios: Sequence[float]) -> str:
 
 def _verdict(found: TiersBench) -> str:
     """Where the best fixed K served more than the interval leaves open."""
-    below = [load for load in found.loads if _is_below(found, load)]
+    below = [load for load in found.loads if found.is_below(load)]
     held = f"At {len(found.loads) - len(below)} of {len(found.loads)} loads no fixed K served more beyond the interval."
     if not below:
         return held
@@ -166,11 +171,6 @@ def _verdict(found: TiersBench) -> str:
         f"{held} At {where} one did. A batch that crosses a tier's edge mixes query lengths, which no FULL graph "
         "takes: short answers let batches cross edges often."
     )
-
-
-def _is_below(found: TiersBench, load: int) -> bool:
-    _, high = interval_95(found.pairs(_TIERS, found.fixed[found.best_fixed(load)], load))
-    return high is not None and high < 1
 
 
 def _gains(found: TiersBench) -> Iterator[tuple[str, ...]]:

@@ -97,13 +97,15 @@ _FREE: Final = frozenset(
         "--max-num-batched-tokens",
         "--max-model-len",
         "--load-format",
+        "--stream-interval",
         "--compilation-config",
         "--cudagraph-metrics",
         "--worker-extension-cls",
         "--additional-config",
     }
 )
-"""Limits and graphs are what curves are read for; weights of any value take the same time."""
+"""Limits and graphs are what curves are read for; weights of any value take the same time, and how often the front end
+sends what was generated is none of a step's."""
 _DRAFTING_FLAG: Final = "--speculative-config"
 _FREE_DRAFTING: Final = frozenset(
     {
