@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from servespec.compiler.engine import Engine
@@ -24,6 +25,7 @@ from servespec.runtime.dispatch_logger import KEEP_VARIABLE
 from servespec.runtime.engine_log import said_numbers
 from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.installed_engine import InstalledEngine, find_installed_engine
+from servespec.runtime.last_reports import ask_for_last_reports
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.memory_advice import advised
 from servespec.runtime.private_file import write_private
@@ -152,6 +154,7 @@ def run(
         on_event=on_event,
         verify=launch.check,
         task=task,
+        before_stop=partial(ask_for_last_reports, serving.folder),
     )
     return launch.end(outcome, not_returned(before, gpus, Place(str(outcome.log_path))))
 

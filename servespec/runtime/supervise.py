@@ -91,6 +91,8 @@ Event = Started | PhaseReached | Progressed | Stalled | Ready | Stopping
 OnEvent = Callable[[Event], None]
 # Compares what was captured with the plan; an error among its findings means that the server must not serve.
 Verify = Callable[[], tuple[Diagnostic, ...]]
+# What to do with a running engine before it is asked to stop; every process of it is below the one that is given.
+BeforeStop = Callable[[int], None]
 # What to do with a ready server at this base URL before stopping it; raises SpecError when it fails.
 Task = Callable[[str], None]
 
@@ -112,9 +114,13 @@ def serve(
     on_event: OnEvent,
     verify: Verify | None = None,
     task: Task | None = None,
+    before_stop: BeforeStop | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Outcome:
-    """Runs the engine until it ends, a signal arrives or ``task`` is done; failures are in the outcome."""
+    """Runs the engine until it ends, a signal arrives or ``task`` is done; failures are in the outcome.
+
+    ``before_stop`` is called of an engine that is ready and runs, before it is asked to stop.
+    """
     if not command.headless and (problem := port_problem(command)):
         return _refused(command, problem)
     with _signals() as signals:
@@ -122,7 +128,7 @@ def serve(
         if isinstance(engine, Diagnostic):
             return _refused(command, engine)
         try:
-            return _Run(command, engine, signals, on_event).live(ready_timeout_seconds, verify, task)
+            return _Run(command, engine, signals, on_event, before_stop).live(ready_timeout_seconds, verify, task)
         finally:
             # Whatever a callback did, the engine does not outlive it.
             engine.request_stop()
@@ -161,6 +167,7 @@ class _Run:
     engine: EngineProcess
     signals: _Signals
     on_event: OnEvent
+    before_stop: BeforeStop | None = None
     began: float = field(default_factory=time.monotonic)
     ready_seconds: float | None = None
     stalled_since: float | None = None
@@ -254,6 +261,8 @@ class _Run:
         if self.engine.poll():
             return ()
         self.on_event(Stopping(end.because))
+        if self.before_stop is not None and self.ready_seconds is not None:
+            self.before_stop(self.engine.keeper.pid)
         self.engine.request_stop()
         deadline = time.monotonic() + self.command.grace_seconds + _KILL_SECONDS
         while self.engine.wait(_POLL_SECONDS) is None and time.monotonic() < deadline:

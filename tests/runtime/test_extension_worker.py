@@ -1,8 +1,11 @@
 """The extension at work in a worker: what it refuses, and what it leaves behind. Its graphs: tests/differential."""
 
 import json
+import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,6 +17,7 @@ from servespec.compiler.lower import EXTENSION_CLASS
 from servespec.runtime.extension import replay, step_times
 from servespec.runtime.extension.failure import PHASES
 from servespec.runtime.extension.install import PlanMismatchError
+from servespec.runtime.extension.report import LAST_REPORT_SIGNAL
 from servespec.runtime.extension.split_rule import widest_full_tokens
 from servespec.runtime.extension.step_times_batches import Wanted
 from servespec.runtime.extension.worker import PlannedGraphs, check_engine, hand_off_of
@@ -141,6 +145,14 @@ class Snapshot:
 
     def __init__(self, device: str) -> None:
         self.device_, self.free_memory, self.total_memory = device, Device.free_bytes, 140_000
+
+
+@pytest.fixture(autouse=True)
+def own_handler() -> Iterator[None]:
+    """The worker's handler ends with the test, which stands for its process."""
+    before = signal.getsignal(LAST_REPORT_SIGNAL)
+    yield
+    signal.signal(LAST_REPORT_SIGNAL, before)
 
 
 @pytest.fixture
@@ -297,6 +309,33 @@ def test_the_graphs_are_read_again_when_the_worker_ends(worker: SimpleNamespace,
     captured, left = (json.loads((tmp_path / f"{name}-1-0.json").read_text()) for name in ("captured", "left"))
     assert [len(one["managers"][0]["full"]) for one in (captured, left)] == [2, 1]
     assert left["compiled_pieces"] == captured["compiled_pieces"]
+
+
+@needs_engine
+def test_a_worker_says_what_it_holds_whenever_it_is_asked(worker: SimpleNamespace, tmp_path: Path) -> None:
+    """Before it has captured there is nothing to say, and nothing happens."""
+    PlannedGraphs.init_worker_extension(worker)
+    os.kill(os.getpid(), LAST_REPORT_SIGNAL)
+    assert list(tmp_path.iterdir()) == []
+    worker.model_runner.capture_model()
+    worker.model_runner.cudagraph_manager.graphs.popitem()
+
+    os.kill(os.getpid(), LAST_REPORT_SIGNAL)
+
+    captured, left = (json.loads((tmp_path / f"{name}-1-0.json").read_text()) for name in ("captured", "left"))
+    assert captured["pid"] == os.getpid()
+    assert [len(one["managers"][0]["full"]) for one in (captured, left)] == [2, 1]
+
+
+@needs_engine
+def test_a_worker_in_a_thread_is_not_asked(worker: SimpleNamespace) -> None:
+    """Python takes handlers from the main thread alone."""
+    before = signal.getsignal(LAST_REPORT_SIGNAL)
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(PlannedGraphs.init_worker_extension, worker).result()
+
+    assert signal.getsignal(LAST_REPORT_SIGNAL) is before
 
 
 @needs_engine

@@ -6,6 +6,8 @@ wrappers are listed by the sizes that they hold, which is one list for each mode
 
 import json
 import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -18,6 +20,8 @@ from servespec.runtime.private_file import write_private
 
 FOLDER_VARIABLE: Final = "SERVESPEC_RECORD_FOLDER"
 """Where each worker leaves its report; a variable, because the engine's settings are the key of its compile cache."""
+LAST_REPORT_SIGNAL: Final = signal.SIGUSR1
+"""Asks a worker what it holds; the engine has no use for it."""
 
 
 def report_name(data_parallel_rank: int, rank: int) -> str:
@@ -41,6 +45,7 @@ def write_report(worker: Any, sha256: str, took: Took, remedies: Mapping[str, in
     """Leaves this worker's report of what it captured, and of how often each remedy in force did its work."""
     content = {
         "sha256": sha256,
+        "pid": os.getpid(),
         "capture_seconds": round(took.seconds, 3),
         "graph_bytes": took.graph_bytes,
         "split_rule_tokens": split_rule_tokens(worker.model_runner),
@@ -49,6 +54,16 @@ def write_report(worker: Any, sha256: str, took: Took, remedies: Mapping[str, in
         "captures": _captures_json(took.graphs),
     }
     leave(worker, report_name, {**content, **entries_of(worker.model_runner)})
+
+
+def answer_when_asked(worker: Any) -> None:
+    """From now on the worker leaves what it holds whenever it is asked; its thread must be the process's main one.
+
+    Source: vllm/v1/engine/core.py: EngineCoreProc.run_engine_core; vllm/v1/executor/multiproc_executor.py:
+    WorkerProc.worker_main.
+    """
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(LAST_REPORT_SIGNAL, lambda *_: write_left(worker))
 
 
 def write_left(worker: Any) -> None:

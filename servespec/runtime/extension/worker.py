@@ -1,7 +1,7 @@
 """The class that `--worker-extension-cls` names: the engine calls it in each worker, before any weight is loaded.
 
-It is called again when a worker shuts down, under the executor of one process and that of several; a worker that is
-killed is not asked any more.
+It is called again when a worker shuts down, under the executor of one process and that of several; since the engine
+kills most workers first, `serve` asks each of them before it stops the engine (``runtime/last_reports.py``).
 Source: vllm/v1/worker/worker_base.py: WorkerWrapperBase.init_device, WorkerWrapperBase.shutdown.
 """
 
@@ -19,7 +19,7 @@ from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, 
 from servespec.runtime.extension.load_aware import follow_load
 from servespec.runtime.extension.remedies import Counts, apply_remedies
 from servespec.runtime.extension.replay import VERIFY_VARIABLE, replay_after_warm_up
-from servespec.runtime.extension.report import Took, write_left, write_report
+from servespec.runtime.extension.report import Took, answer_when_asked, write_left, write_report
 from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
 from servespec.runtime.extension.step_times import STEPS_VARIABLE, time_after_warm_up
 
@@ -47,6 +47,7 @@ class PlannedGraphs:
         replay_after_warm_up(worker, given["sha256"])
         time_after_warm_up(worker, given["sha256"])
         record_failures(worker)
+        answer_when_asked(worker)
 
     @staticmethod
     def destroy_worker_extension(worker: Any) -> None:
