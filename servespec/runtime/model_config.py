@@ -4,10 +4,7 @@ Nothing of the model is imported or run; the file is JSON and is read as data.
 """
 
 import hashlib
-import http.client
 import os
-import urllib.error
-import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -152,6 +149,10 @@ def _cache_folder() -> Path:
 
 
 def _from_hub(wanted: Wanted) -> ModelConfig:
+    import http.client
+    import urllib.error
+    import urllib.request
+
     if os.environ.get("HF_HUB_OFFLINE", "").lower() in ("1", "true", "yes", "on"):
         raise SpecError([_not_found(wanted, "it is not in the model cache, and HF_HUB_OFFLINE is set")])
     endpoint = os.environ.get("HF_ENDPOINT", _DEFAULT_HUB).rstrip("/")
