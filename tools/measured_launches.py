@@ -9,6 +9,7 @@ from typing import Any
 
 from ruamel.yaml import YAML
 
+from servespec.compiler.graphs.hand_off import Remedy
 from servespec.compiler.memory.graph_pools import GraphRemedy
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -125,11 +126,17 @@ def _own_launch(file: str, models: Json, one: Json) -> Launch:
         is_stock=False,
         target=models[target],
         draft=None if drafted is None else models[drafted.pop("model")],
-        spec=written,
+        spec={**written, "remedies": _remedies(one)},
         figures=tuple(_own_figures(one)),
         given_estimate_gib=None,
         is_planned=True,
     )
+
+
+def _remedies(one: Json) -> Json:
+    """Those that the workers ran with; what `auto` turns on today is not what it did then."""
+    ran = {name for report in one["reports"] for name in report["remedies"]}
+    return {str(remedy): remedy in ran for remedy in Remedy}
 
 
 def _title(target: str, spec: Json) -> str:
@@ -236,7 +243,8 @@ def savings() -> Iterator[Saving]:
 def _own_savings(by_name: Mapping[str, Launch]) -> Iterator[Saving]:
     """Launches with a remedy beside the same launch without."""
     for name, launch in by_name.items():
-        remedies = launch.spec.get("remedies", {}) if launch.is_planned else {}
+        switches = launch.spec["remedies"] if launch.is_planned else {}
+        remedies = [remedy for remedy, is_on in switches.items() if is_on]
         bare = by_name.get(name.removesuffix(", " + ", ".join(remedies))) if remedies else None
         if bare is not None:
             taken = (next(one.value for one in each.figures if one.name == "added") for each in (bare, launch))

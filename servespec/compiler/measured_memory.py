@@ -65,13 +65,18 @@ def measured_findings(
             message = f"the graphs of {_listed(rows)} are not those that were measured: graph memory is by formula"
             help_text = "launch this spec once with `--record`, and name that record"
             yield rules.P137.at(Place(measurement.name), message, help_text)
-    if step_times is not None and (yield from _holds(plan, step_times, "run `servespec steps` on this spec")):
+    # Remedies change where the memory of a graph lies, and none of its kernels.
+    again = "run `servespec steps` on this spec"
+    if step_times is not None and (yield from _holds(plan, step_times, again, free=frozenset({"remedies"}))):
         yield from idle_graph_findings(plan, step_times)
 
 
-def _holds(plan: Plan, measured: Measurement | StepTimes, instead: str) -> Generator[Diagnostic, None, bool]:
+def _holds(
+    plan: Plan, measured: Measurement | StepTimes, instead: str, free: Collection[str] = ()
+) -> Generator[Diagnostic, None, bool]:
     context_matters = indexer_row(plan.resolution) is not None
-    others = differences(measured.identity, identity_of(plan.to_json()), context_matters=context_matters)
+    found = differences(measured.identity, identity_of(plan.to_json()), context_matters=context_matters)
+    others = tuple(name for name in found if name not in free)
     if others:
         message = f"it was measured with another {_listed(others)}"
         yield rules.P136.at(Place(measured.name), message, f"{instead}, and name what it leaves")

@@ -40,7 +40,7 @@ from servespec.compiler.memory.measurement import Measurement
 from servespec.compiler.memory.stage import Stage, stages_of
 from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.plan import GraphPlan, Inputs, Plan, StockPlan
-from servespec.compiler.remedies import graph_remedies, handed_remedies, remedies_with_effect
+from servespec.compiler.remedies import graph_remedies, handed_remedies, remedies_in_force, with_remedies
 from servespec.compiler.remedy_savings import remedy_savings
 from servespec.compiler.resolve.graph_request import model_ceiling, written_fields
 from servespec.compiler.resolve.model_runner import ModelRunner
@@ -113,6 +113,7 @@ class _Captured:
     stock_list: TokenList
     asked: tuple[Shape, ...]
     lowering: Lowering
+    remedies: tuple[Remedy, ...]
     token_list: tuple[Tokens, ...] | None
     shapes: tuple[Shape, ...]
     stages: tuple[Ledger, ...]
@@ -128,10 +129,11 @@ def _captured_of(resolved: Resolution, measurement: Measurement | None = None) -
     resolution = resolved if choice is None else with_choice(resolved, choice)
     asked = split_shapes(resolution.frame, resolution.fields, resolution.defaults, stock_list)
     lowering, token_list = choose_lowering(resolution, asked, stock_list)
+    remedies = remedies_in_force(resolution, asked, lowering)
+    resolution = with_remedies(resolution, remedies)
     shapes = captured(resolution, lowering, asked, token_list)
     stages = _ledgers(resolution, asked, shapes, lowering)
     if stages and measurement is not None:
-        remedies = remedies_with_effect(resolution, asked)
         resolution, measured = by_measurement(resolution, deciding(stages), measurement, shapes, remedies)
         stages = (measured,)
     return _Captured(
@@ -140,6 +142,7 @@ def _captured_of(resolved: Resolution, measurement: Measurement | None = None) -
         stock_list=stock_list,
         asked=asked,
         lowering=lowering,
+        remedies=remedies,
         token_list=token_list,
         shapes=shapes,
         stages=stages,
@@ -166,7 +169,7 @@ def _planned(request: CompileRequest, resolved: Resolution, early: tuple[Diagnos
         alternative=alternative_choice(resolved, made.stock_list, made.choice, made.stages),
         fitting_changes=_fitting_changes(request, resolved, made.stages),
     )
-    lowered = lower(_launch(resolution, asked, lowering), lowering, made.token_list)
+    lowered = lower(_launch(resolution, asked, lowering, made.remedies), lowering, made.token_list)
     return Plan(
         servespec_version=__version__,
         resolution=resolution,
@@ -303,10 +306,11 @@ def _hand_off(resolution: Resolution, asked: tuple[Shape, ...], remedies: tuple[
     return hand_off(resolution.frame, asked, resolution.engine.facts_version, handed)
 
 
-def _launch(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering) -> Launch:
+def _launch(
+    resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering, remedies: tuple[Remedy, ...]
+) -> Launch:
     request, drafting = resolution.request, resolution.drafting
     spec, extends = request.spec, lowering is Lowering.EXTENSION
-    remedies = remedies_with_effect(resolution, asked) if extends else ()
     frame = resolution.frame
     fields = resolution.fields
     return Launch(

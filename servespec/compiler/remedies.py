@@ -1,24 +1,76 @@
-"""Which remedies of a spec do something under its plan, and why another does not.
+"""Which remedies are in force under a plan, and why another is not.
 
 Each works inside the engine's workers, so all of them need the worker extension.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from servespec.compiler.facts.auxiliary_outputs import AUXILIARY_OUTPUT_METHODS
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.proven_remedies import Architecture, ProvenRemedy, proof_of
 from servespec.compiler.graphs.hand_off import Remedy, digest
 from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.graphs.shape import Runner, Shape
 from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.graph_pools import GraphRemedy
 from servespec.compiler.resolve.resolution import Resolution
+from servespec.provenance import Origin, Resolved
 from servespec.schema.spec import ServingSpec
 
 
 def asked_remedies(spec: ServingSpec) -> tuple[Remedy, ...]:
     return tuple(remedy for remedy in Remedy if getattr(spec.remedies, remedy) is True)
+
+
+def remedies_in_force(resolution: Resolution, asked: Sequence[Shape], lowering: Lowering) -> tuple[Remedy, ...]:
+    """What the workers are handed: remedies that the spec asks for, and those that it leaves to `auto` and are proven.
+
+    The lowering is chosen by :func:`remedies_with_effect` before that, so that `auto` never changes it.
+    """
+    if lowering is not Lowering.EXTENSION:
+        return ()
+    wanted = {*asked_remedies(resolution.request.spec), *_proofs(resolution)}
+    return tuple(remedy for remedy in Remedy if remedy in wanted and not why_idle(remedy, resolution, asked))
+
+
+def _proofs(resolution: Resolution) -> Mapping[Remedy, ProvenRemedy]:
+    """Of the remedies that the spec leaves to `auto`."""
+    section, architecture = resolution.request.spec.remedies, architecture_of(resolution)
+    if architecture is None:
+        return {}
+    proofs = {remedy: proof_of(remedy, architecture) for remedy in Remedy if getattr(section, remedy) == "auto"}
+    return {remedy: proof for remedy, proof in proofs.items() if proof is not None}
+
+
+def architecture_of(resolution: Resolution) -> Architecture | None:
+    """None without a draft model, where a config names several architectures or none, and on another engine's source.
+
+    Builds of one release differ in what follows the `+` of their versions, and have the same source.
+    """
+    engine, draft = resolution.engine, resolution.request.draft
+    if draft is None or not engine.verified:
+        return None
+    target_names, draft_names = resolution.request.target.traits.architectures, draft.traits.architectures
+    if len(target_names) != 1 or len(draft_names) != 1:
+        return None
+    release, capability = engine.version.partition("+")[0], resolution.device.compute_capability
+    return Architecture(release, capability, target_names[0], draft_names[0])
+
+
+def with_remedies(resolution: Resolution, in_force: Sequence[Remedy]) -> Resolution:
+    """A resolution with what `auto` turned on among its values."""
+    values = {
+        f"remedies.{remedy}": Resolved(True, Origin.DERIVED, _because(proof))
+        for remedy, proof in _proofs(resolution).items()
+        if remedy in in_force
+    }
+    return replace(resolution, values={**resolution.values, **values})
+
+
+def _because(proof: ProvenRemedy) -> str:
+    return f"measured on this architecture and its graphs held against eager: {proof.architecture.words}"
 
 
 def remedies_with_effect(resolution: Resolution, asked: Sequence[Shape]) -> tuple[Remedy, ...]:
@@ -49,7 +101,7 @@ def _why_no_nested_outputs(resolution: Resolution, asked: Sequence[Shape]) -> st
 
 
 def graph_remedies(resolution: Resolution, asked: tuple[Shape, ...], lowering: Lowering) -> frozenset[GraphRemedy]:
-    in_force = remedies_with_effect(resolution, asked) if lowering is Lowering.EXTENSION else ()
+    in_force = remedies_in_force(resolution, asked, lowering)
     return frozenset(one for one in GraphRemedy if str(one) in in_force)
 
 

@@ -12,7 +12,7 @@ from servespec.render.launch_script import words_by_flag
 from servespec.render.memory_rows import STAGE_HEADERS, MemoryRow, bar, gib, line_name, memory_rows, stage_rows
 from servespec.render.memory_text import beside_stock
 from servespec.render.plan_summary import Steps, graph_count, steps_of
-from servespec.render.remedy_text import SAVING_HEADERS, SAVINGS, saving_rows
+from servespec.render.remedy_text import SAVING_HEADERS, SAVINGS, remedy_words, saving_rows
 from servespec.render.tier_rows import headers_of, rows_of
 
 Json = Mapping[str, Any]
@@ -66,7 +66,7 @@ def captures(plan: Json) -> str:
     if "stock" in plan:
         stock = plan["stock"]
         said.append(f"the stock engine: {graph_count(stock)}, about {stock['capture_seconds_estimate']:.0f} s")
-    remedies = f" Remedies: {', '.join(plan['remedies'])}." if "remedies" in plan else ""
+    remedies = f" Remedies: {remedy_words(plan)}." if "remedies" in plan else ""
     return f"{'; '.join(said)}. Seconds are modelled, not measured.{remedies}"
 
 

@@ -8,7 +8,7 @@ from servespec.render import gain_rows
 from servespec.render.alignment import aligned, or_nothing
 from servespec.render.memory_text import against_stock_text, memory_text
 from servespec.render.plan_summary import Steps, graph_count, heading, steps_of, verdict
-from servespec.render.remedy_text import savings_text
+from servespec.render.remedy_text import remedy_words, savings_text
 from servespec.render.tier_rows import headers_of, predicted_by, rows_of
 
 Json = Mapping[str, Any]
@@ -54,7 +54,7 @@ def _graphs(plan: Json) -> Iterator[tuple[str, str]]:
     if "stock" in plan:
         yield from _stock(plan["stock"])
     if "remedies" in plan:
-        yield "remedies", ", ".join(plan["remedies"])
+        yield "remedies", remedy_words(plan)
 
 
 def _stock(stock: Json) -> Iterator[tuple[str, str]]:

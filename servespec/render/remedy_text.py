@@ -15,6 +15,12 @@ _STATES = {
     "off": "off",
     "not_there": "not there yet",
 }
+_BY_AUTO = " (auto: measured on this architecture)"
+
+
+def remedy_words(plan: Json) -> str:
+    """Those in force; one that the spec left to `auto` says what turned it on."""
+    return ", ".join(f"{one}{_BY_AUTO}" if f"remedies.{one}" in plan["resolved"] else one for one in plan["remedies"])
 
 
 def saving_rows(savings: Sequence[Json]) -> Iterator[tuple[str, str, str, str]]:

@@ -63,7 +63,10 @@ VALUE_DOCS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "v2": "Model Runner V2, whose graph managers the plan describes.",
         },
         "compilation.breakable_cudagraph": {"auto": _AUTO_MODES},
-        "remedies": {"auto": "On where the remedy was measured on the architecture at hand, else off."},
+        "remedies": {
+            "auto": "On where the lowering is `extension` anyway and the remedy was measured and replayed on the "
+            "architectures at hand, else off.",
+        },
     }
 )
 """Numbers, names of models and switches explain themselves; GPUs have their own table."""

@@ -59,7 +59,8 @@ def report_of(plan: Plan) -> Json:
         )
     pieces = [{"pieces": 3, "sizes": [list(one) for one in sizes]} for sizes in sorted(piece_lists)]
     took = {"capture_seconds": 13.6, "graph_bytes": 2_254_857_830, "memory": MEMORY, "captures": captures_of(managers)}
-    return {"format": 1, "sha256": "", **took, "managers": managers, "compiled_pieces": pieces}
+    remedies = dict.fromkeys(plan.lowered.remedies, 1)
+    return {"format": 1, "sha256": "", **took, "remedies": remedies, "managers": managers, "compiled_pieces": pieces}
 
 
 MEMORY = {

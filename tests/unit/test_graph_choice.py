@@ -165,11 +165,11 @@ def test_a_bound_alone_gives_the_widest_graphs() -> None:
 
 
 def test_what_was_given_up_is_told_in_requests_and_tokens() -> None:
-    note = the_note(compiled(bounded("2GiB")))
+    note = the_note(compiled(bounded("1200MiB")))
 
-    assert "within 2.0 GiB the graphs take about 2.0 GiB" in note
-    assert "FULL graphs of 240 of 512 decode requests" in note
-    assert "PIECEWISE graphs of 6912 of 8192 prefill tokens" in note
+    assert "within 1.2 GiB the graphs take about 1.2 GiB" in note
+    assert "FULL graphs of 160 of 512 decode requests" in note
+    assert "PIECEWISE graphs of 6656 of 8192 prefill tokens" in note
 
 
 def test_steps_that_no_bound_would_cover_are_not_blamed_on_it() -> None:

@@ -83,6 +83,13 @@ def test_the_cap_that_is_named_ends_it(tmp_path: Path) -> None:
     assert told(tmp_path, document(), compilation=capped) == []
 
 
+@pytest.mark.parametrize("value", [True, False])
+def test_times_hold_whatever_the_remedies_are(tmp_path: Path, value: bool) -> None:
+    switched = told(tmp_path, document(), remedies={"one_capture_stream": value})
+
+    assert [one.code for one in switched] == ["P138"]
+
+
 def without_gain(found: Json, kind: str, above: int) -> None:
     for size in found["sizes"]:
         of_kind = size["kind"] == kind and size["requests" if kind == "decode" else "tokens"] > above

@@ -188,7 +188,7 @@ def test_it_holds_whatever_the_budget_the_address_and_the_context_are(tmp_path: 
         ({"model": {"id": model_folder("llama-3.1-8b")}}, "`model`"),
         ({"speculative": None}, "`--speculative-config`"),
         ({"hardware": {"gpu": "h100"}}, "`device`"),
-        ({"remedies": {"one_capture_stream": True}}, "`remedies`"),
+        ({"remedies": {"one_capture_stream": False}}, "`remedies`"),
         ({"engine": {**EXTENSION, "env": {"VLLM_USE_FLASHINFER_SAMPLER": "0"}}}, "`VLLM_USE_FLASHINFER_SAMPLER`"),
         ({"parallel": {"tensor_parallel_size": 2}, "hardware": {"gpu": "h200", "count": 2}}, "`device`"),
     ],
