@@ -93,7 +93,7 @@ def _plugin_variables(lowered: Lowered) -> dict[str, str]:
 
 def _uses_of(plan: Plan) -> frozenset[Use]:
     uses = {Use.REMEDIES} if plan.lowered.remedies else set()
-    return frozenset(uses | ({Use.LOAD_AWARE} if plan.resolution.frame.adaptive_from_requests > 1 else set()))
+    return frozenset(uses | ({Use.LOAD_AWARE} if plan.resolution.frame.follows_load else set()))
 
 
 def _problems(plan: Plan, uses: frozenset[Use]) -> Sequence[Diagnostic]:

@@ -64,8 +64,7 @@ def hand_off(
 
 def _load_aware(frame: GraphFrame) -> dict[str, Any]:
     """Where the engine starts to verify adaptively and where it ends, where that is not at every load."""
-    is_asked = frame.adaptive_verification and frame.adaptive_from_requests > 1
-    return {LOAD_AWARE_KEY: [frame.adaptive_from_requests, frame.fixed_below_requests]} if is_asked else {}
+    return {LOAD_AWARE_KEY: [frame.adaptive_from_requests, frame.fixed_below_requests]} if frame.follows_load else {}
 
 
 def digest(content: Mapping[str, Any]) -> str:

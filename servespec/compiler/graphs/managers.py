@@ -84,6 +84,11 @@ class GraphFrame:
         return None if self.verify_limit_tokens is None else Tokens(max(self.max_num_seqs, self.verify_limit_tokens))
 
     @property
+    def follows_load(self) -> bool:
+        """Whether the load decides if a step is verified adaptively, which only the extension's workers can do."""
+        return self.adaptive_verification and self.adaptive_from_requests > _EVERY_LOAD
+
+    @property
     def fixed_below_requests(self) -> Requests:
         """A share of the load below its start, so that a request more or less does not switch at each step."""
         start = self.adaptive_from_requests
@@ -182,8 +187,10 @@ def _target(frame: GraphFrame) -> Manager:
 
 
 def _fixed_reach(frame: GraphFrame) -> Mapping[TokensPerRequest, Requests]:
-    widest = Requests(min(frame.adaptive_from_requests - 1, frame.max_num_seqs))
-    return {frame.query_len: widest} if frame.adaptive_verification and widest else {}
+    if not frame.follows_load:
+        return {}
+    most = frame.adaptive_from_requests - 1
+    return {query_len: Requests(min(most, widest)) for query_len, widest in frame.widest_batch.items()}
 
 
 def _mixed_limit(frame: GraphFrame, query_len: TokensPerRequest) -> Tokens | None:
@@ -205,8 +212,7 @@ def _drafter_managers(frame: GraphFrame) -> tuple[Manager, ...]:
 
 def _uniform_reach(frame: GraphFrame) -> Mapping[TokensPerRequest, Requests]:
     """Of a drafter on the target's own batch: where the load decides, only batches with all drafts are uniform."""
-    follows_load = frame.adaptive_verification and frame.adaptive_from_requests > _EVERY_LOAD
-    return _fixed_reach(frame) if follows_load else frame.widest_batch
+    return _fixed_reach(frame) if frame.follows_load else frame.widest_batch
 
 
 def _step0(frame: GraphFrame) -> Manager:
