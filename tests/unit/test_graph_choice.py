@@ -62,6 +62,31 @@ def chosen(subject: Space, bound: int, decode_byte: int = 1, prefill_byte: int =
 
 
 @pytest.mark.parametrize(
+    ("budget", "limit", "expected"),
+    [
+        (None, None, 8),
+        (4, None, 5),  # 1 and 2 with all drafts, 6 to 8 with chosen ones; 5 runs either way, and 3 to 5 are eager
+        (4, 8, 5),
+        (10, None, 8),
+    ],
+)
+def test_where_the_load_decides_both_ways_need_a_graph(budget: int | None, limit: int | None, expected: int) -> None:
+    """From 6 requests on of at most 8, drafts are chosen, and until the load is below 5."""
+    follows_load = replace(
+        frame(),
+        adaptive_verification=True,
+        adaptive_from_requests=Requests(6),
+        verify_limit_tokens=None if limit is None else Tokens(limit),
+    )
+    written = CaptureFields(decode_budget_tokens=None if budget is None else Tokens(budget))
+
+    widest = space(follows_load, written).widest.decode
+
+    assert widest is not None
+    assert widest.covered_requests == expected
+
+
+@pytest.mark.parametrize(
     ("bound", "expected"),
     [
         (80, (8, None, 64)),  # everything: 8 requests of 2 tokens, and 64

@@ -231,13 +231,27 @@ def _varlen_reach(frame: GraphFrame, cap: Requests, budget: Tokens | None) -> De
     """Adaptive verification, whose graphs no budget bounds; beyond its limit a step verifies no more tokens."""
     widest = Tokens(min(cap * frame.query_len, frame.max_num_batched_tokens))
     is_limited = frame.verify_limit_tokens is not None and frame.verify_limit_tokens <= widest
-    covered = Requests(widest if is_limited else widest // frame.query_len)
+    chosen = min(widest if is_limited else widest // frame.query_len, frame.max_num_seqs)
     return DecodeReach(
-        covered_requests=min(covered, frame.max_num_seqs),
+        covered_requests=_covered_either_way(frame, _all_drafts_reach(frame, cap, budget), Requests(chosen)),
         widest_tokens=widest,
         cap_requests=cap,
         budget_tokens=budget,
     )
+
+
+def _all_drafts_reach(frame: GraphFrame, cap: Requests, budget: Tokens | None) -> Requests:
+    """Of uniform graphs, which a budget does bound, where the load decides."""
+    most = frame.max_num_batched_tokens
+    within = most if budget is None else min(most, budget)
+    return Requests(min(cap, within // frame.query_len, frame.adaptive_from_requests - 1))
+
+
+def _covered_either_way(frame: GraphFrame, all_drafts: Requests, chosen: Requests) -> Requests:
+    """Batch sizes whose every way has a graph: all drafts below the band, chosen ones above it, both within."""
+    below, start = frame.fixed_below_requests - 1, frame.adaptive_from_requests
+    within = min(all_drafts, chosen) - below
+    return Requests(min(all_drafts, below) + max(within, 0) + max(chosen - start + 1, 0))
 
 
 def _tiers(frame: GraphFrame) -> tuple[Tier, ...]:
