@@ -65,9 +65,11 @@ def _chosen_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_lis
 
 
 def _auto_lowering(resolution: Resolution, asked: tuple[Shape, ...], stock_list: TokenList) -> Lowering:
-    """The extension where a remedy needs it; None where stock does the same, the list where it says the same."""
+    """The extension where something beside graphs needs it; None where stock does the same, the list where it says
+    the same."""
     frame = resolution.frame
-    if remedies_with_effect(resolution, asked) and can_take_extension(resolution):
+    needs_workers = frame.follows_load or bool(remedies_with_effect(resolution, asked))
+    if needs_workers and can_take_extension(resolution):
         return Lowering.EXTENSION
     as_written = engine_shapes(frame, stock_list)
     if _same(frame, as_written, asked):

@@ -285,7 +285,9 @@ def _lowering_findings(resolution: Resolution, lowered: Lowered) -> Iterator[Dia
         for obstacle in extension_obstacles(resolution):
             place = resolution.request.source.place_of(obstacle.path)
             yield plan_rules.R116.at(place, obstacle.message, obstacle.help)
-    if resolution.frame.adaptive_from_requests > 1 and lowering is not Lowering.EXTENSION:
+    # Without full graphs no lowering would do, which is told where the mode is.
+    follows_load = resolution.frame.follows_load and resolution.frame.mode.has_full()
+    if follows_load and lowering is not Lowering.EXTENSION:
         place = resolution.request.source.place_of_key(("speculative", "load_aware"))
         message = f"verification follows the load inside the engine's workers, and the plan is lowered by `{lowering}`"
         yield plan_rules.R116.at(place, message, "write `engine.lowering: extension`, or delete `load_aware`")

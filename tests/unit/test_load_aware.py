@@ -224,3 +224,24 @@ def test_an_engine_that_runs_eagerly_is_told_so() -> None:
 
     helps = {finding.help for finding in caught.value.diagnostics if finding.code == "R101"}
     assert any(text.startswith("delete `enforce_eager`, or it") for text in helps)
+
+
+def test_lists_that_leave_no_full_graphs_are_the_one_thing_told() -> None:
+    empty: Json = {"prefill_cudagraph_capture_token_sizes": [], "decode_cudagraph_capture_request_sizes": []}
+
+    assert {one.code for one in refused(spec({"from_requests": 64}, compilation=empty))} == {"R101"}
+
+
+def test_auto_takes_the_extension_whatever_the_graphs_are() -> None:
+    """Neither way has a graph of its own here, so that the engine's list says the same; its workers decide all the
+    same."""
+    drafting = {"method": "dspark", "model": model_folder("dspark-draft"), "num_speculative_tokens": 5}
+    given = spec_of(
+        "qwen3-8b",
+        "h200",
+        scheduler={"max_num_seqs": 55, "max_num_batched_tokens": 2453},
+        speculative={**drafting, "load_aware": {"from_requests": 16}},
+        compilation={"cudagraph_capture_sizes": [1382]},
+    )
+
+    assert compiled(given).lowered.lowering == "extension"
