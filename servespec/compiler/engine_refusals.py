@@ -1,6 +1,7 @@
 """What the engine refuses at start and the spec alone tells: no model, network or machine is needed for it."""
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Final
 
 from servespec.compiler import plan_rules
@@ -73,9 +74,9 @@ def _adaptive_verification(spec: ServingSpec, source: SpecSource) -> Iterator[Di
     for is_there, words, path in barred:
         if is_there:
             written = str(path[-1])
-            message = adaptive_verification_beside(words, written).message
+            refusal = replace(adaptive_verification_beside(words, written), field=f"speculative.{name}")
             other = Related(words, source.place_of_key(path))
-            yield plan_rules.R101.at(place, message, f"delete `{name}`, or `{written}`", [other])
+            yield plan_rules.R101.at(place, refusal.message, f"delete `{name}`, or `{written}`", [other])
 
 
 def _cpu_loras(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:

@@ -226,6 +226,27 @@ def test_an_engine_that_runs_eagerly_is_told_so() -> None:
     assert any(text.startswith("delete `enforce_eager`, or it") for text in helps)
 
 
+@pytest.mark.parametrize(
+    ("sections", "because"),
+    [
+        ({"hardware": {"gpu": "rtx-pro-6000"}}, "`FLASH_ATTN` cannot replay batches trimmed on the GPU"),
+        (
+            {"compilation": {"cudagraph_mode": "PIECEWISE"}},
+            "adaptive verification needs full graphs and the mode is `PIECEWISE`",
+        ),
+        (
+            {"hardware": {"gpu": "h200", "count": 2}, "parallel": {"pipeline_parallel_size": 2}},
+            "adaptive verification does not run with pipeline parallelism",
+        ),
+    ],
+)
+def test_what_the_engine_refuses_names_the_field_that_is_written(sections: Json, because: str) -> None:
+    (finding,) = refused({**spec({"from_requests": 64}), **sections})
+
+    assert (finding.code, finding.message) == ("R101", f"`speculative.load_aware`: {because}")
+    assert finding.place.range is not None
+
+
 def test_lists_that_leave_no_full_graphs_are_the_one_thing_told() -> None:
     empty: Json = {"prefill_cudagraph_capture_token_sizes": [], "decode_cudagraph_capture_request_sizes": []}
 

@@ -1,14 +1,16 @@
 """`speculative.load_aware` resolved: from how many requests on a step verifies adaptively."""
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, Literal
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.curves.profile import Profile
 from servespec.compiler.curves.step_curve import StepCurve
+from servespec.compiler.resolve.config_mode import ADAPTIVE
+from servespec.compiler.resolve.step import Refusal
 from servespec.diagnostics import Diagnostic, Place
 from servespec.provenance import Origin, Resolved
 from servespec.schema.source import SpecSource
@@ -46,6 +48,13 @@ def resolve_load_aware(
     if isinstance(found, Diagnostic):
         return LoadAware(Resolved(1, Origin.DERIVED, "unknown"), (found,))
     return LoadAware(found, tuple(_never(found.value, max_num_seqs, place)))
+
+
+def named_as_written(refusals: Iterable[Refusal], section: SpeculativeSection | None) -> tuple[Refusal, ...]:
+    """What is about adaptive verification names the field that asks for it."""
+    if section is None or section.load_aware is None or section.enable_adaptive_verification:
+        return tuple(refusals)
+    return tuple(replace(one, field=".".join(_PATH)) if one.field == ADAPTIVE else one for one in refusals)
 
 
 def _from_requests(

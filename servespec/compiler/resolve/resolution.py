@@ -38,7 +38,7 @@ from servespec.compiler.resolve.graph_request import (
     token_list_request,
     verify_limit,
 )
-from servespec.compiler.resolve.load_aware import LoadAware, resolve_load_aware
+from servespec.compiler.resolve.load_aware import LoadAware, named_as_written, resolve_load_aware
 from servespec.compiler.resolve.model_runner import ModelRunner, resolve_model_runner
 from servespec.compiler.resolve.questions import (
     attention_question,
@@ -164,13 +164,16 @@ def resolve(request: ResolveRequest) -> Resolution:
         asked_mode=asked_mode(spec),
         config_mode=config_mode(asked),
         steps=mode.steps,
-        refusals=(
-            *context_refusals(request),
-            *limits.findings,
-            *runner.findings,
-            *mode.findings,
-            *backend_refusals,
-            *verification_refusals(frame, candidates, question),
+        refusals=named_as_written(
+            (
+                *context_refusals(request),
+                *limits.findings,
+                *runner.findings,
+                *mode.findings,
+                *backend_refusals,
+                *verification_refusals(frame, candidates, question),
+            ),
+            spec.speculative,
         ),
         findings=(*drafting.findings, *load_aware.findings),
         values={
