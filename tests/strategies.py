@@ -30,9 +30,19 @@ def tiers(draw: st.DrawFn, k: int, max_num_seqs: int) -> list[list[int]]:
     return [[start, end, draw(st.integers(0, k))] for start, end in zip(starts, ends, strict=True)]
 
 
+def load_aware(max_num_seqs: int) -> st.SearchStrategy[Json]:
+    """From the first load that both ways share to one that no batch has."""
+    return st.fixed_dictionaries({"from_requests": st.integers(2, max_num_seqs + 2)})
+
+
 @st.composite
-def drafting(draw: st.DrawFn, max_num_seqs: int) -> tuple[str, Json | None]:
-    """A target model and the speculative section that goes with it."""
+def drafting(
+    draw: st.DrawFn, max_num_seqs: int, *, can_follow_load: bool = False, has_lora: bool = False
+) -> tuple[str, Json | None]:
+    """A target model and the speculative section that goes with it.
+
+    Adaptive verification does not run with tiers, nor with LoRA; only the extension lets it follow the load.
+    """
     method, model, draft, ks = draw(st.sampled_from(_DRAFTERS))
     if method is None:
         return model, None
@@ -42,9 +52,27 @@ def drafting(draw: st.DrawFn, max_num_seqs: int) -> tuple[str, Json | None]:
         section["model"] = model_folder(draft)
     if method == "ngram":
         section["prompt_lookup_max"] = 4
-    elif draw(st.booleans()):
-        section["num_speculative_tokens_per_batch_size"] = draw(tiers(k, max_num_seqs))
+        return model, section
+    ways = ["all", "tiers", *([] if has_lora else ["adaptive"]), *(["load_aware"] * 2 if can_follow_load else [])]
+    match draw(st.sampled_from(ways)):
+        case "tiers":
+            section["num_speculative_tokens_per_batch_size"] = draw(tiers(k, max_num_seqs))
+        case "adaptive":
+            section["enable_adaptive_verification"] = True
+        case "load_aware":
+            section["load_aware"] = draw(load_aware(max_num_seqs))
     return model, section
+
+
+def verifies_adaptively(section: Json | None) -> bool:
+    return section is not None and not section.keys().isdisjoint({"enable_adaptive_verification", "load_aware"})
+
+
+def verification_grids(section: Json | None) -> st.SearchStrategy[Json]:
+    """Where adaptive verification has graphs; nothing where it is off."""
+    if not verifies_adaptively(section):
+        return st.just({})
+    return st.sampled_from([{}, *({"adaptive_verification_grid": grid} for grid in ("dense", "reachable", "sparse"))])
 
 
 def sizes(most: int) -> st.SearchStrategy[list[int]]:
@@ -52,16 +80,17 @@ def sizes(most: int) -> st.SearchStrategy[list[int]]:
 
 
 @st.composite
-def new_fields(draw: st.DrawFn, max_num_seqs: int, step_tokens: int) -> Json:
-    """Some of the five fields; a list and its cap never stand together."""
+def new_fields(draw: st.DrawFn, max_num_seqs: int, step_tokens: int, *, needs_decode: bool = False) -> Json:
+    """Some of the five fields; a list and its cap never stand together, and `[]` not where decode graphs are needed."""
     prefill = st.one_of(
         st.fixed_dictionaries({"max_prefill_cudagraph_capture_tokens": st.integers(1, step_tokens)}),
         st.fixed_dictionaries({"prefill_cudagraph_capture_token_sizes": sizes(step_tokens) | st.just([])}),
         st.just({}),
     )
+    request_sizes = sizes(max_num_seqs) if needs_decode else sizes(max_num_seqs) | st.just([])
     decode = st.one_of(
         st.fixed_dictionaries({"max_decode_cudagraph_capture_requests": st.integers(1, max_num_seqs)}),
-        st.fixed_dictionaries({"decode_cudagraph_capture_request_sizes": sizes(max_num_seqs) | st.just([])}),
+        st.fixed_dictionaries({"decode_cudagraph_capture_request_sizes": request_sizes}),
         st.just({}),
     )
     budget = st.one_of(
@@ -89,18 +118,25 @@ def limits(draw: st.DrawFn) -> tuple[int, int]:
 def specs(draw: st.DrawFn, *, legacy: bool = True, engine: Json | None = None) -> Json:
     """A spec that the rules of the spec accept; what the engine refuses may still refuse it."""
     seqs, tokens = draw(limits())
-    model, speculative = draw(drafting(seqs))
-    fields = [st.just({}), new_fields(seqs, tokens), *([legacy_fields(tokens)] if legacy else [])]
-    lowerings = st.sampled_from(("auto", "legacy", "none", "extension"))
+    lora = draw(st.sampled_from((None, None, {"max_loras": 2, "specialize_active_lora": True})))
+    engine = engine or {
+        "version": "0.33.0",
+        "lowering": draw(st.sampled_from(("auto", "legacy", "none", "extension"))),
+    }
+    can_follow_load = lora is None and engine["lowering"] == "extension"
+    model, speculative = draw(drafting(seqs, can_follow_load=can_follow_load, has_lora=lora is not None))
+    is_adaptive = verifies_adaptively(speculative)
+    fields = [st.just({}), new_fields(seqs, tokens, needs_decode=is_adaptive)]
+    fields += [legacy_fields(tokens)] if legacy else []
     return spec_of(
         model,
-        draw(st.sampled_from(("gb200", "h200", "rtx-pro-6000"))),
+        draw(st.sampled_from(("gb200", "h200") if is_adaptive else ("gb200", "h200", "rtx-pro-6000"))),
         scheduler={"max_num_seqs": seqs, "max_num_batched_tokens": tokens},
         speculative=speculative,
-        compilation=draw(st.one_of(*fields)),
+        compilation={**draw(st.one_of(*fields)), **draw(verification_grids(speculative))},
         performance_mode=draw(st.sampled_from(("balanced", "interactivity"))),
-        lora=draw(st.sampled_from((None, None, {"max_loras": 2, "specialize_active_lora": True}))),
-        engine=engine or {"version": "0.33.0", "lowering": draw(lowerings)},
+        lora=lora,
+        engine=engine,
     )
 
 

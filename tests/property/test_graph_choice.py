@@ -20,8 +20,8 @@ from servespec.compiler.plan import Plan
 from servespec.compiler.resolve.resolution import Resolution, resolve
 from servespec.diagnostics import Severity, SpecError
 from servespec.runtime.gather import Options, compile_request
-from tests.plans import Json, full_requests, source_of, spec_of
-from tests.strategies import drafting, new_fields
+from tests.plans import Json, source_of, spec_of
+from tests.strategies import drafting, new_fields, verification_grids, verifies_adaptively
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
@@ -34,18 +34,20 @@ def bounded_specs(draw: st.DrawFn, most_requests: int = 14) -> Json:
     """A spec with a bound that holds everything, small enough to try every choice; some fields may be written."""
     seqs = draw(st.integers(1, most_requests))
     tokens = draw(st.integers(max(seqs, 8), 160))
-    model, speculative = draw(drafting(seqs))
-    if speculative is not None and draw(st.booleans()) and "num_speculative_tokens_per_batch_size" not in speculative:
-        speculative |= {"enable_adaptive_verification": speculative["method"] in ("eagle3", "dspark")}
+    lora = draw(st.sampled_from((None, None, {"max_loras": 2})))
+    lowering = draw(st.sampled_from(("auto", "extension", "legacy")))
+    can_follow_load = lora is None and lowering == "extension"
+    model, speculative = draw(drafting(seqs, can_follow_load=can_follow_load, has_lora=lora is not None))
+    written = new_fields(seqs, tokens, needs_decode=verifies_adaptively(speculative))
     return spec_of(
         model,
         draw(st.sampled_from(("gb200", "h200"))),
         scheduler={"max_num_seqs": seqs, "max_num_batched_tokens": tokens},
         speculative=speculative,
-        compilation=draw(st.just({}) | st.just({}) | new_fields(seqs, tokens)),
-        lora=draw(st.sampled_from((None, None, {"max_loras": 2}))),
+        compilation={**draw(st.just({}) | st.just({}) | written), **draw(verification_grids(speculative))},
+        lora=lora,
         memory={"max_cudagraph_memory": WHOLE},
-        engine={"version": "0.33.0", "lowering": draw(st.sampled_from(("auto", "extension", "legacy")))},
+        engine={"version": "0.33.0", "lowering": lowering},
     )
 
 
@@ -182,8 +184,7 @@ def test_reaches_are_what_dispatch_makes_of_them(spec: Json, mebibytes: int) -> 
     assume(choice is not None)
     assert choice is not None
     document = plan.to_json()
-    routine = "adaptive_verification" if plan.resolution.frame.adaptive_verification else "uniform_decode"
-    covered = len(full_requests(document, routine))
+    covered = len(covered_either_way(document))
     prefill = max((one["to_tokens"] for one in document["coverage"]["prefill"] if one["mode"] != "EAGER"), default=0)
 
     exact = plan.lowered.lowering in (Lowering.EXTENSION, Lowering.NATIVE)
@@ -193,6 +194,16 @@ def test_reaches_are_what_dispatch_makes_of_them(spec: Json, mebibytes: int) -> 
         assert covered == claimed if exact else covered >= claimed
     if choice.extent.prefill_tokens is not None and plan.resolution.frame.mode.has_piecewise():
         assert prefill == choice.extent.prefill_tokens if exact else prefill >= choice.extent.prefill_tokens
+
+
+def covered_either_way(document: Json) -> set[int]:
+    """Batches that run from a FULL graph whether or not their drafts are chosen."""
+    found: dict[str, set[int]] = {"FULL": set(), "others": set()}
+    for one in document["coverage"]["decode"]:
+        if one["runner"] == "target":
+            batches = found["FULL" if one["mode"] == "FULL" else "others"]
+            batches.update(range(one["from_requests"], one["to_requests"] + 1))
+    return found["FULL"] - found["others"]
 
 
 class _Unrepeated(CachingAllocator):

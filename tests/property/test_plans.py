@@ -14,13 +14,13 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
-from servespec.compiler.graphs.dispatch import Batch, engine_dispatcher, split_dispatcher, uniform_batch
-from servespec.compiler.graphs.managers import Manager, managers_of
-from servespec.compiler.graphs.shape import Routine, Runner, Shape
+from servespec.compiler.graphs.dispatch import engine_dispatcher, split_dispatcher
+from servespec.compiler.graphs.managers import GraphFrame
+from servespec.compiler.graphs.shape import Routine, Runner
 from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import PLAN_SCHEMA, Plan
 from servespec.diagnostics import Severity, SpecError
-from servespec.units import Requests, TokensPerRequest
+from tests.every_batch import Subject, every_decode, unrolled
 from tests.plans import REPOSITORY, Json, compiled, full_requests, model_folder, planned, spec_of
 from tests.strategies import EXTENSION, specs
 
@@ -70,26 +70,23 @@ def test_the_bytes_do_not_depend_on_the_hash_seed(case: str) -> None:
 @given(specs())
 def test_stock_memory_is_that_of_the_spec_without_the_new_fields(spec: Json) -> None:
     is_legacy = spec["compilation"].keys() & {"cudagraph_capture_sizes", "max_cudagraph_capture_size"}
-    bare = {**spec, "engine": {"version": "0.33.0", "lowering": "none"}}
+    bare = {**at_every_load(spec), "engine": {"version": "0.33.0", "lowering": "none"}}
     unmodified = plan_of(bare if is_legacy else {**bare, "compilation": {}})
     plan_of(spec)
 
     assert planned(spec)["stock"]["memory"] == unmodified.to_json()["memory"]
 
 
+def at_every_load(spec: Json) -> Json:
+    """The unmodified engine verifies adaptively at every load or at none."""
+    section = spec["speculative"] or {}
+    if "load_aware" not in section:
+        return spec
+    kept = {name: value for name, value in section.items() if name != "load_aware"}
+    return {**spec, "speculative": {**kept, "enable_adaptive_verification": True}}
+
+
 # Coverage
-
-
-@some
-@given(specs())
-def test_decode_ranges_cover_every_batch_once(spec: Json) -> None:
-    plan = plan_of(spec)
-    frame = plan.resolution.frame
-
-    for manager in managers_of(frame):
-        ranges = own_ranges(plan, manager)
-        expected = [n for n in range(1, frame.max_num_seqs + 1) if batch_of(plan, manager, n) is not None]
-        assert [n for r in ranges for n in range(r.from_requests, r.to_requests + 1)] == expected
 
 
 @some
@@ -120,58 +117,40 @@ ONE_TIER_BELOW_K = spec_of(
 @some
 @given(specs())
 @example(ONE_TIER_BELOW_K)
-def test_coverage_is_dispatch_at_every_single_batch(spec: Json) -> None:
+def test_decode_ranges_say_of_every_batch_once_what_dispatch_does(spec: Json) -> None:
     """Ranges are found by looking only at their edges; here every number of requests is looked at."""
     plan = plan_of(spec)
     ours = plan.lowered.lowering in (Lowering.EXTENSION, Lowering.NATIVE)
+    dispatcher_of = split_dispatcher if ours else engine_dispatcher
+    ranges = list(unrolled(plan.graphs.coverage.decode))
 
-    for manager in managers_of(plan.resolution.frame):
-        own = [s for s in plan.graphs.shapes if s.runner is manager.runner and s.routine in routines(manager)]
-        dispatcher = (split_dispatcher if ours else engine_dispatcher)(own)
-        for covered in own_ranges(plan, manager):
-            for n in range(covered.from_requests, covered.to_requests + 1):
-                batch = batch_of(plan, manager, n)
-                assert batch is not None
-                fits = batch.tokens <= plan.resolution.frame.max_num_batched_tokens
-                assert shown(covered) == run(dispatcher.dispatch(batch) if fits else None, fits)
-
-
-def routines(manager: Manager) -> set[Routine | None]:
-    return {manager.decode, manager.mixed}
-
-
-def own_ranges(plan: Plan, manager: Manager) -> list[DecodeRange]:
-    return [r for r in plan.graphs.coverage.decode if (r.runner, r.routine) == (manager.runner, manager.decode)]
-
-
-def batch_of(plan: Plan, manager: Manager, n: int) -> Batch | None:
-    """The step that a batch of ``n`` requests makes a manager run, None where it is not run."""
-    requests, k = Requests(n), plan.resolution.frame.k_of(Requests(n))
-    if manager.runner is Runner.TARGET:
-        return uniform_batch(requests, TokensPerRequest(1 + k))
-    if (k == 0 and manager.decode is not Routine.STEP0_UNIFORM) or (manager.decode is Routine.LATER_STEPS and k == 1):
-        return None
-    if manager.decode is Routine.LATER_STEPS or manager.mixed is None:
-        return uniform_batch(requests, manager.query_len, draft_steps=k)
-    return uniform_batch(requests, TokensPerRequest(1 + k))
-
-
-def run(shape: Shape | None, fits: bool) -> tuple[str, int | None]:
-    if not fits:
-        return (str(Ran.UNSCHEDULED), None)
-    return ("EAGER", None) if shape is None else (str(shape.mode), shape.tokens)
-
-
-def shown(covered: DecodeRange) -> tuple[str, int | None]:
-    return (str(covered.ran), covered.padded_to_tokens)
+    assert dict(ranges) == every_decode(Subject(plan.resolution.frame, plan.graphs.shapes, dispatcher_of))
+    assert len(ranges) == len(dict(ranges))
 
 
 @some
 @given(specs())
 def test_no_batch_is_padded_down(spec: Json) -> None:
-    for covered in plan_of(spec).graphs.coverage.decode:
+    plan = plan_of(spec)
+
+    for covered in plan.graphs.coverage.decode:
         assert covered.padded_to_requests is None or covered.padded_to_requests >= covered.to_requests
-        assert covered.padded_to_tokens is None or covered.padded_to_tokens >= covered.to_requests * covered.query_len
+        needed = widest_tokens(covered, plan.resolution.frame)
+        assert covered.padded_to_tokens is None or covered.padded_to_tokens >= needed
+
+
+def widest_tokens(covered: DecodeRange, frame: GraphFrame) -> int:
+    """Of the largest batch of a range; where drafts are chosen, within the engine's limit of a step."""
+    requests, tokens = covered.to_requests, covered.to_requests * covered.query_len
+    if covered.routine not in CHOOSING:
+        return tokens
+    limit = frame.verify_limit_tokens
+    verified = tokens if limit is None else max(requests, min(tokens, limit))
+    return verified if covered.runner is Runner.TARGET else min(verified, tokens - 1)
+
+
+CHOOSING = (Routine.ADAPTIVE_VERIFICATION, Routine.STEP0_PIECEWISE, Routine.BLOCK_PIECEWISE)
+"""The target's steps of chosen drafts, and those of drafters after them: there at least one draft is left out."""
 
 
 # Settings do what they say
