@@ -29,11 +29,12 @@ def plan_of(**sections: Any) -> Plan:
     return compiled(spec_of("qwen3-8b", "h200", engine=EXTENSION, **given))
 
 
-def report_of(plan: Plan) -> Json:
-    """What a worker writes that captured the plan, in a compiled model of three pieces."""
+def report_of(plan: Plan, *, drafts: bool = True) -> Json:
+    """What a worker writes that captured the plan, in a compiled model of three pieces; without ``drafts`` that of a
+    pipeline stage that has no drafter."""
     frame, shapes = plan.resolution.frame, plan.graphs.shapes
     managers, piece_lists = [], set()
-    for manager in managers_of(frame):
+    for manager in managers_of(frame) if drafts else managers_of(frame)[:1]:
         own = own_shapes(manager, shapes)
         full = [s for s in own if s.mode is CudaGraphMode.FULL]
         piece_lists.add(tuple(sorted((s.tokens, s.active_loras) for s in own if s.mode is CudaGraphMode.PIECEWISE)))
