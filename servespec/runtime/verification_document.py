@@ -81,7 +81,9 @@ def row_of(frame: GraphFrame, shape: CapturedShape) -> RowKey:
     """The row of the plan that a graph belongs to, as far as the plan knows its manager."""
     for manager in managers_of(frame):
         if (manager_class(frame, manager), manager.query_len) == (shape.manager, shape.manager_query_len):
-            is_decode = bool(shape.query_len or shape.max_query_len) or manager.mixed is None
+            is_bounded = bool(shape.query_len or shape.max_query_len)
+            # Where one graph serves every step, microbatch twins alone have a query length, and it is of the same row.
+            is_decode = manager.mixed is None or (is_bounded and manager.mode.separate_routine())
             fixed = manager.fixed if shape.query_len else None
             routine = (fixed or manager.decode) if is_decode else manager.mixed
             return (str(manager.runner), str(routine), shape.query_len or shape.max_query_len)

@@ -287,7 +287,7 @@ MICROBATCHES = {
 }
 
 
-@pytest.mark.parametrize("mode", ["FULL_AND_PIECEWISE", "FULL_DECODE_ONLY"])
+@pytest.mark.parametrize("mode", ["FULL_AND_PIECEWISE", "FULL_DECODE_ONLY", "FULL"])
 def test_every_consumer_takes_graphs_of_microbatches(mode: str, tmp_path: Path) -> None:
     """Few random specs would divide their batches."""
     spec = spec_of(
