@@ -162,7 +162,7 @@ def _drafter_steps(
             return None
         return _batch_after_choice(frame, requests, TokensPerRequest(1 + k), target)
 
-    query_lens = {*frame.widest_batch, *manager.reach, manager.query_len}
+    query_lens = {*manager.reach, manager.query_len}
     yield _Steps(frame, manager, fixed, _edges(frame, shapes, query_lens))
     if follows:
         met = (*shapes, *target_shapes)
