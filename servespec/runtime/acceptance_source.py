@@ -127,7 +127,7 @@ def _of_counts(source: str, counts: Mapping[str, int]) -> MeasuredAcceptance:
     drafts = counts["drafts"]
     if drafts <= 0:
         raise _refused(source, "nothing was drafted yet", "send it requests like those that it will serve")
-    positions = sorted(int(name) for name in counts if name.isdigit())
+    positions = sorted(int(name) for name in counts if name.isdecimal())
     rates = [counts[str(position)] / drafts for position in positions]
     return _acceptance(source, rates, drafts, counts["draft_tokens"])
 

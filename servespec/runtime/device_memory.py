@@ -31,8 +31,8 @@ def device_use(count: int) -> DeviceUse | None:
     if not used:
         return None
     return DeviceUse(
-        {gpu: int(mib) for gpu, mib in used if mib.isdigit()},
-        {gpu: frozenset(int(pid) for one, pid in pids if one == gpu and pid.isdigit()) for gpu, _ in used},
+        {gpu: int(mib) for gpu, mib in used if mib.isdecimal()},
+        {gpu: frozenset(int(pid) for one, pid in pids if one == gpu and pid.isdecimal()) for gpu, _ in used},
     )
 
 

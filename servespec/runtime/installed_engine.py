@@ -189,14 +189,14 @@ def _distribution_in(root: Path, distributions: tuple[str, ...]) -> tuple[str, s
 @lru_cache(maxsize=32)
 def _number(version: str) -> tuple[int, ...]:
     """The numbers of a release; text in it counts as 0."""
-    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    return tuple(int(part) if part.isdecimal() else 0 for part in version.split("."))
 
 
 def _release(version: str) -> str:
     """``0.33.0`` of ``0.33.0+cu129``, ``0.33.0rc1`` or ``0.33.0.dev7``."""
     parts = []
     for part in version.split("+", maxsplit=1)[0].split(".")[:3]:
-        digits = part[: next((i for i, one in enumerate(part) if not one.isdigit()), len(part))]
+        digits = part[: next((i for i, one in enumerate(part) if not one.isdecimal()), len(part))]
         parts.append(digits or "0")
     return ".".join(parts)
 

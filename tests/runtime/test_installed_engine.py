@@ -176,6 +176,7 @@ def test_a_file_is_read_when_somebody_relies_on_it(tmp_path: Path, monkeypatch: 
         ("0.31.2", "0.32.0"),
         ("0.9", "0.32.0"),
         ("unknown", "0.32.0"),
+        ("0.3³", "0.32.0"),
     ],
 )
 def test_the_nearest_supported_version(version: str, nearest: str) -> None:
