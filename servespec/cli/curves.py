@@ -1,4 +1,4 @@
-"""`profile`, `acceptance` and `grid`: curves of step times, how often drafts are accepted, and sizes that follow."""
+"""`profile`, `acceptance`, `predict` and `grid`: curves of step times, and what follows from them."""
 
 from enum import StrEnum
 from pathlib import Path
@@ -20,7 +20,7 @@ from servespec.cli.options import (
     options_of,
 )
 from servespec.cli.output_file import check_output, write_measured
-from servespec.cli.reporting import FindingsFormat, print_findings, reporting, telling, write_text
+from servespec.cli.reporting import FindingsFormat, compiled, print_findings, reporting, telling, write_text
 
 
 @app.command()
@@ -88,6 +88,39 @@ def acceptance(
     document = found.to_json()
     typer.echo(acceptance_summary(document), err=True)
     write_text(json_text(document) if format is PlanFormat.json else acceptance_line(document), output)
+
+
+@app.command()
+def predict(
+    spec: Spec,
+    concurrency: Annotated[str, typer.Option(metavar="N,...", help="Requests at a time, in requests.")] = "1,16,64",
+    input_tokens: Annotated[int, typer.Option(help="Prompt of one request, in tokens.")] = 256,
+    output_tokens: Annotated[int, typer.Option(help="Answer of one request, in tokens.")] = 128,
+    prompts: Annotated[int, typer.Option(help="Prompts for each request at a time.")] = 4,
+    format: Annotated[PlanFormat, typer.Option(help="How the figures are printed.")] = PlanFormat.text,  # noqa: A002
+    output: Output = None,
+    settings: Settings = None,
+    allow_code: AllowCode = False,
+    allow_unverified_engine: AllowEngine = False,
+    model_config: ConfigFile = None,
+    draft_config: DraftFile = None,
+) -> None:
+    """What tiers by a curve serve under the traffic of a bench, beside every fixed K; no GPU is needed."""
+    from servespec.compiler.json_text import json_text
+    from servespec.compiler.traffic_prediction import TrafficAsked, predicted_traffic
+    from servespec.render.traffic_text import traffic_text
+    from servespec.runtime.bench.command import parsed_numbers
+
+    made = compiled(spec, options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config))
+    with reporting(spec):
+        asked = TrafficAsked(
+            concurrencies=parsed_numbers("--concurrency", concurrency),
+            input_tokens=input_tokens,
+            output_tokens=output_tokens,
+            prompts_per_request=prompts,
+        )
+        document = predicted_traffic(made, asked)
+    write_text(json_text(document) if format is PlanFormat.json else traffic_text(document), output)
 
 
 class GridKind(StrEnum):

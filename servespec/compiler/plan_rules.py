@@ -134,6 +134,11 @@ R125 = Rule(
     "through the plug-in. The plan is made from the config's sizes alone.",
     "vllm/model_executor/models/registry.py: _ModelRegistry.inspect_model_cls",
 )  # fmt: skip
+R126 = Rule(
+    "R126", "no-prediction", Severity.ERROR, "what is served under such traffic cannot be predicted",
+    "Steps are played one by one by the times of a curve: of decodes with each K, and of steps with prompts in them as "
+    "wide as a step can be. What was not timed is not guessed.",
+)  # fmt: skip
 P101 = Rule(
     "P101", "decode-eager", Severity.WARNING, "some decode batches replay no graph",
     "Batches above the reach of the decode graphs run eagerly, several times slower where the host is the bottleneck. "

@@ -54,6 +54,10 @@ COMMANDS: dict[str, set[str]] = {
     "profile": {"--num-speculative-tokens", "--requests", "--tokens", "--repeats", "--output", "-o", "--record"}
     | COMPILING,
     "acceptance": {"--seconds", "--format", "--output", "-o"},
+    "predict": {
+        *("--concurrency", "--input-tokens", "--output-tokens", "--prompts", "--format", "--output", "-o"),
+    }
+    | COMPILING,
     "grid": {
         *("--of", "--num-speculative-tokens", "--cap", "--epsilon", "--padded-row-cost", "--format", "--output", "-o"),
     },

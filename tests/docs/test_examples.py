@@ -31,8 +31,10 @@ _ANY_CONFIG = ROOT / "examples/models/Llama-3.1-8B-Instruct/config.json"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that holds the examples, as a clone does."""
+    """A folder that holds the examples and the curves that some of them name, as a clone does."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/measurements").symlink_to(ROOT / "docs/measurements")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any, Final
 
 from doc_pages.markdown import sentences, table
 from servespec.compiler.curves.acceptance import Acceptance
+from servespec.compiler.curves.closed_loop import StepTimes, Traffic, served
 from servespec.compiler.curves.profile import Profile
+from servespec.compiler.curves.step_curve import StepCurve
 from servespec.compiler.curves.tiers import Candidate, best_tiers
 from servespec.compiler.graphs.tiers import Tier
 from servespec.render.bench_figures import arms_at_loads
@@ -15,7 +17,7 @@ from servespec.runtime.bench.ratios import geometric_mean, interval_95
 from servespec.schema.parse import parse_spec
 from servespec.schema.source import read_source
 from servespec.schema.spec import CurveTiers, SpeculativeSection
-from servespec.units import Requests
+from servespec.units import Requests, Tokens
 
 Json = Mapping[str, Any]
 
@@ -26,7 +28,7 @@ _LOAD_AWARE: Final = "load"
 
 @dataclass(frozen=True, slots=True)
 class TiersBench:
-    """A bench whose arm ``spec`` has tiers from ``profile``; ``fixed`` are its other arms by their K."""
+    """A bench whose arm ``spec`` has tiers from ``profile``; ``fixed`` are its other arms by their K, 0 for none."""
 
     profile: Profile
     bench: Json
@@ -46,15 +48,32 @@ class TiersBench:
         return best_tiers(self._candidates(), Requests(max(self.loads)), self.asked.tolerance)
 
     def _candidates(self) -> list[Candidate]:
-        return [self._candidate(k) for k in self.profile.by_drafts]
+        return [
+            Candidate(num_speculative_tokens=k, tokens_per_step=self.acceptance.tokens_per_step(k), steps=steps)
+            for k, steps in self.profile.by_drafts.items()
+        ]
 
-    def _candidate(self, k: int) -> Candidate:
-        gained = self.acceptance.tokens_per_step(k)
-        return Candidate(num_speculative_tokens=k, tokens_per_step=gained, steps=self.profile.by_drafts[k])
+    def steady(self, k: int, load: int) -> float:
+        """Tokens a second of a steady batch; 0 is a server that never drafts."""
+        return load * self.acceptance.tokens_per_step(k) / self._steps(k).seconds_at(load)
 
-    def predicted(self, k: int, load: int) -> float:
-        """Tokens a second of a steady batch."""
-        return self._candidate(k).tokens_per_second(load)
+    def played(self, k: int, load: int) -> float:
+        """Tokens a second of the bench's traffic, step by step."""
+        assert self.profile.mixed is not None
+        design = self.bench["design"]
+        traffic = Traffic(
+            clients=Requests(load),
+            requests=Requests(load * design["prompts_per_request"]),
+            input_tokens=design["input_tokens"],
+            output_tokens=design["output_tokens"],
+        )
+        budget = Tokens(self.profile.mixed.last)
+        times = StepTimes(decode={k: self._steps(k)}, mixed=self.profile.mixed, budget_tokens=budget)
+        return served(traffic, times, self.acceptance.rates, lambda _: k).tokens_per_second
+
+    def _steps(self, k: int) -> StepCurve:
+        assert self.profile.without is not None
+        return self.profile.by_drafts[k] if k else self.profile.without
 
     def pairs(self, arm: str, over: str, load: int) -> tuple[float, ...]:
         """Of tokens per second, whichever of the two the file names first."""
@@ -78,6 +97,27 @@ class TiersBench:
         """Whether the best fixed K served more than the interval leaves open."""
         _, high = interval_95(self.pairs(_TIERS, self.fixed[self.best_fixed(load)], load))
         return high is not None and high < 1
+
+    def gains(self) -> Iterator[tuple[int, int, float, float, float]]:
+        """Of each load and K: over no speculation, as served, of a steady batch, and of the traffic step by step."""
+        for load in self.loads:
+            for k, arm in self.fixed.items():
+                if k:
+                    yield (
+                        load,
+                        k,
+                        geometric_mean(self.pairs(arm, self.fixed[0], load)),
+                        self.steady(k, load) / self.steady(0, load),
+                        self.played(k, load) / self.played(0, load),
+                    )
+
+    def median_errors(self) -> tuple[float, float]:
+        """Of gains of steady batches and of played traffic, as shares of the served ones, without their signs."""
+        gains = list(self.gains())
+        return (
+            median(abs(steady / measured - 1) for _, _, measured, steady, _ in gains),
+            median(abs(played / measured - 1) for _, _, measured, _, played in gains),
+        )
 
     def _served(self, arm: str, load: int) -> list[float]:
         return [one[_METRIC] for one in self.bench["cells"] if (one["arm"], one["concurrency"]) == (arm, load)]
@@ -111,13 +151,16 @@ def tiers_sections(found: TiersBench, link: str) -> Iterator[str]:
     yield _verdict(found)
     yield "### Gains, predicted and served"
     yield sentences(
-        "Output tokens per second of each K over those of K = 0. "
-        "A prediction is of a steady batch of as many requests in uniform decode steps; what was served began all at "
-        "once, prefilled between, and ran fewer requests at a time at the end of each wave. "
-        "A timed step also waits for the host, which a server overlaps with the step before: of short steps, which "
-        "few requests or few drafts make, the curve says too much, and so of what drafting gains there."
+        "Output tokens per second of each K over those of a server that never drafts. "
+        "Steady is a batch of as many requests in decode steps alone, as a plan's table has it. "
+        "Played is the bench's own traffic, step by step, as `servespec predict` plays it: what was served began all "
+        "at once, prefilled between, and ran fewer requests at the end of each wave. "
+        "What is left has a known part: a timed step waits for the host, which a server overlaps with the step before, "
+        "so that of short steps, which few requests or few drafts make, the curve says too much."
     )
-    yield table(("requests", "K", "predicted", "served", "error"), list(_gains(found)))
+    yield table(("requests", "K", "served", "steady", "error", "played", "error"), list(_gains(found)))
+    steady, played = found.median_errors()
+    yield f"The median error is {steady:.0%} of steady gains and {played:.0%} of played ones."
     if _LOAD_AWARE in found.bench["arms"]:
         yield from _load_aware(found)
 
@@ -141,7 +184,8 @@ def _listed(rates: Sequence[float]) -> str:
 
 
 def _header(found: TiersBench) -> tuple[str, ...]:
-    return ("requests", *(f"tiers / K = {k}" for k in found.fixed), "best fixed K", "tokens on FULL graphs, tiers")
+    fixed = (f"tiers / K = {k}" if k else "tiers / no speculation" for k in found.fixed)
+    return ("requests", *fixed, "best fixed K", "tokens on FULL graphs, tiers")
 
 
 def _row(found: TiersBench, load: int) -> tuple[str, ...]:
@@ -174,13 +218,9 @@ def _verdict(found: TiersBench) -> str:
 
 
 def _gains(found: TiersBench) -> Iterator[tuple[str, ...]]:
-    none = found.fixed[0]
-    for load in found.loads:
-        for k, arm in found.fixed.items():
-            if k:
-                predicted = found.predicted(k, load) / found.predicted(0, load)
-                served = geometric_mean(found.pairs(arm, none, load))
-                yield str(load), str(k), f"{predicted:.2f}", f"{served:.2f}", f"{predicted / served - 1:+.0%}"
+    for load, k, measured, steady, played in found.gains():
+        errors = [f"{predicted / measured - 1:+.0%}" for predicted in (steady, played)]
+        yield str(load), str(k), f"{measured:.2f}", f"{steady:.2f}", errors[0], f"{played:.2f}", errors[1]
 
 
 def _load_aware(found: TiersBench) -> Iterator[str]:

@@ -1,0 +1,124 @@
+"""Tiers that a curve chose under traffic: what they serve beside every fixed K, as JSON."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from servespec.compiler.curves.closed_loop import DraftsOf, Served, StepTimes, Traffic, served
+from servespec.compiler.curves.step_curve import StepCurve
+from servespec.compiler.graphs.tiers import Tier
+from servespec.compiler.plan import Plan
+from servespec.compiler.plan_rules import R126
+from servespec.compiler.resolve.curve_tiers import TierChoice
+from servespec.diagnostics import Diagnostic, Place, SpecError
+from servespec.units import Requests, Tokens
+
+_SPEED_DIGITS: Final = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficAsked:
+    """Requests at a time, each size one row; and of each request its prompt, its answer, and how many there are."""
+
+    concurrencies: tuple[int, ...]
+    input_tokens: int
+    output_tokens: int
+    prompts_per_request: int
+
+
+def predicted_traffic(plan: Plan, asked: TrafficAsked) -> dict[str, Any]:
+    """What the plan's tiers serve, each fixed K of its curve, and a server that never drafts where that was timed.
+
+    Raises SpecError where the plan has no tiers by a curve, or the curve does not reach what is asked.
+    """
+    choice = plan.resolution.tier_choice
+    if choice is None:
+        place = plan.resolution.request.source.place_of_key(("speculative",))
+        message = "its tiers are not chosen by a curve, so that no times are at hand"
+        help_text = "write `speculative.dynamic: {from_curve: FILE}`; `servespec profile` writes the file"
+        raise SpecError([R126.at(place, message, help_text)])
+    limits = plan.resolution.limits
+    budget = Tokens(limits.max_num_scheduled_tokens.value or limits.max_num_batched_tokens.value)
+    faults = tuple(_faults(asked, choice, int(limits.max_num_seqs.value), budget, plan))
+    if faults:
+        raise SpecError(faults)
+    mixed = choice.profile.mixed
+    assert mixed is not None
+    return {
+        "measured_by": choice.profile.name,
+        "acceptance_rates": list(choice.acceptance.rates),
+        "input_tokens": asked.input_tokens,
+        "output_tokens": asked.output_tokens,
+        "prompts_per_request": asked.prompts_per_request,
+        "loads": [_load_json(choice, mixed, budget, asked, clients) for clients in asked.concurrencies],
+    }
+
+
+def _faults(
+    asked: TrafficAsked, choice: TierChoice, max_num_seqs: int, budget: Tokens, plan: Plan
+) -> Iterator[Diagnostic]:
+    numbers = {
+        "--input-tokens": asked.input_tokens,
+        "--output-tokens": asked.output_tokens,
+        "--prompts": asked.prompts_per_request,
+        **{f"--concurrency {one}": one for one in asked.concurrencies},
+    }
+    for option, number in numbers.items():
+        if number < 1:
+            yield R126.at(Place(option), f"`{option}` is `{number}`", "write 1 or more")
+    most = max(asked.concurrencies, default=0)
+    if most > max_num_seqs:
+        message = f"concurrency {most} is above `scheduler.max_num_seqs` {max_num_seqs}"
+        yield R126.at(Place("--concurrency"), message, "lower it: the rest would wait in the queue")
+    place = plan.resolution.request.source.place_of(("speculative", "dynamic", "from_curve"))
+    mixed = choice.profile.mixed
+    if mixed is None:
+        yield R126.at(place, f"`{choice.profile.name}` has no steps with prompts", "run `servespec profile` again")
+    elif mixed.last < budget:
+        message = (
+            f"`{choice.profile.name}` has steps with prompts of up to {mixed.last} tokens, and a step has {budget}"
+        )
+        yield R126.at(place, message, f"run `servespec profile` with `--tokens` up to {budget}")
+
+
+def _load_json(
+    choice: TierChoice, mixed: StepCurve, budget: Tokens, asked: TrafficAsked, clients: int
+) -> dict[str, Any]:
+    traffic = Traffic(
+        clients=Requests(clients),
+        requests=Requests(clients * asked.prompts_per_request),
+        input_tokens=asked.input_tokens,
+        output_tokens=asked.output_tokens,
+    )
+    profile, rates = choice.profile, choice.acceptance.rates
+    drafting = StepTimes(decode=profile.by_drafts, mixed=mixed, budget_tokens=budget)
+    without = profile.without
+    return {
+        "requests": clients,
+        "tiers": _served_json(served(traffic, drafting, rates, _by_tiers(choice.tiers))),
+        "fixed": [
+            {"num_speculative_tokens": k, **_served_json(served(traffic, drafting, rates, _fixed(k)))}
+            for k in choice.candidates
+        ],
+        "without_speculation": None
+        if without is None
+        else _served_json(
+            served(traffic, StepTimes(decode={0: without}, mixed=mixed, budget_tokens=budget), (), _fixed(0))
+        ),
+    }
+
+
+def _by_tiers(tiers: Sequence[Tier]) -> DraftsOf:
+    return lambda requests: next(one.num_speculative_tokens for one in tiers if requests <= one.to_requests)
+
+
+def _fixed(k: int) -> DraftsOf:
+    return lambda _: k
+
+
+def _served_json(one: Served) -> dict[str, Any]:
+    return {
+        "tokens_per_second": round(one.tokens_per_second, _SPEED_DIGITS),
+        "decode_steps": one.decode_steps,
+        "mixed_steps": one.mixed_steps,
+    }

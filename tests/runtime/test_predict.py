@@ -1,0 +1,91 @@
+"""`servespec predict`: what tiers by a curve serve under traffic, and what is refused of it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from servespec.cli import app
+from tests.plans import REPOSITORY
+
+pytestmark = pytest.mark.usefixtures("quiet_shell")
+
+SPEC = str(REPOSITORY / "examples/qwen3-8b-fp8-tiers-by-curve-h200.yaml")
+WITHOUT = str(REPOSITORY / "examples/qwen3-30b-a3b-h200.yaml")
+SHORT = ("--input-tokens", "32", "--output-tokens", "72", "--prompts", "3")
+
+
+def run(*words: str) -> Any:
+    return CliRunner().invoke(app, ["predict", *words])
+
+
+def test_every_fixed_k_stands_beside_the_tiers() -> None:
+    done = run(SPEC, "--concurrency", "1,64", *SHORT, "--format", "json")
+
+    document = json.loads(done.stdout)
+    assert done.exit_code == 0
+    assert [load["requests"] for load in document["loads"]] == [1, 64]
+    for load in document["loads"]:
+        assert [one["num_speculative_tokens"] for one in load["fixed"]] == [0, 1, 3, 7]
+    one_at_a_time = document["loads"][0]
+    assert one_at_a_time["tiers"] == {
+        key: value for key, value in one_at_a_time["fixed"][-1].items() if key != "num_speculative_tokens"
+    }
+    assert one_at_a_time["without_speculation"]["tokens_per_second"] > one_at_a_time["fixed"][0]["tokens_per_second"]
+
+
+def test_longer_answers_have_fewer_steps_with_prompts() -> None:
+    shares = []
+    for answer in ("32", "512"):
+        done = run(SPEC, "--concurrency", "16", "--output-tokens", answer, "--format", "json")
+        tiers = json.loads(done.stdout)["loads"][0]["tiers"]
+        shares.append(tiers["mixed_steps"] / (tiers["mixed_steps"] + tiers["decode_steps"]))
+
+    assert shares[0] > shares[1]
+
+
+def test_the_table_has_a_line_for_each_load() -> None:
+    done = run(SPEC, "--concurrency", "1,16", *SHORT)
+
+    lines = done.stdout.splitlines()
+    assert lines[1].startswith("prompts of 32 tokens, answers of 72; 3 requests for each at a time")
+    assert [line.split()[0] for line in lines[3:]] == ["requests", "1", "16"]
+    assert lines[3].split()[2:10] == ["x", "K=0", "x", "K=1", "x", "K=3", "x", "K=7"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((WITHOUT,), "error[R126]: its tiers are not chosen by a curve"),
+        ((SPEC, "--concurrency", "513"), "concurrency 513 is above `scheduler.max_num_seqs` 512"),
+        ((SPEC, "--concurrency", "0"), "`--concurrency 0` is `0`"),
+        ((SPEC, "--output-tokens", "0"), "`--output-tokens` is `0`"),
+        ((SPEC, "--concurrency", "many"), "`many` is not a whole number"),
+        (
+            (SPEC, "--set", "scheduler.max_num_batched_tokens=16384"),
+            "has steps with prompts of up to 8192 tokens, and a step has 16384",
+        ),
+    ],
+)
+def test_what_cannot_be_predicted_is_told(words: tuple[str, ...], said: str) -> None:
+    done = run(*words)
+
+    assert done.exit_code == 1
+    assert said in " ".join(done.stderr.split())
+
+
+def test_a_curve_without_prompts_is_refused(tmp_path: Path) -> None:
+    text = Path(SPEC).read_text(encoding="utf-8")
+    curve = json.loads((Path(SPEC).parent / "../docs/measurements/2026-12-01-h200-steps-8b-fp8.json").read_text())
+    curve["sizes"] = [size for size in curve["sizes"] if size["kind"] == "decode"]
+    (tmp_path / "curve.json").write_text(json.dumps(curve), encoding="utf-8")
+    (tmp_path / "models").symlink_to(Path(SPEC).parent / "models")
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(text.replace("../docs/measurements/2026-12-01-h200-steps-8b-fp8.json", "curve.json"))
+
+    done = run(str(spec))
+
+    assert done.exit_code == 1
+    assert "`curve.json` has no steps with prompts" in done.stderr

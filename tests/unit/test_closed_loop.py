@@ -1,0 +1,120 @@
+"""Steps of a server played one by one: by hand where they can be counted, else by what must hold of any traffic."""
+
+from math import ceil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from servespec.compiler.curves.closed_loop import Served, StepTimes, Traffic, conditional, served
+from servespec.compiler.curves.step_curve import StepCurve, TimedPoint, step_curve
+from servespec.compiler.curves.tiers import Candidate
+from servespec.units import Requests, Tokens
+
+RATES = (0.8, 0.6, 0.4)
+
+
+def flat(seconds: float, last: int = 512) -> StepCurve:
+    curve = step_curve(TimedPoint(size=size, seconds=seconds) for size in (1, last))
+    assert curve is not None
+    return curve
+
+
+def rising(seconds: float, last: int) -> StepCurve:
+    curve = step_curve(TimedPoint(size=size, seconds=seconds * (1 + size / 64)) for size in (1, 8, 64, last))
+    assert curve is not None
+    return curve
+
+
+def play(
+    clients: int,
+    requests: int,
+    prompt: int,
+    answer: int,
+    *,
+    k: int = 0,
+    rates: tuple[float, ...] = (),
+    budget: int = 64,
+) -> Served:
+    """Decodes take a second, steps with prompts two."""
+    times = StepTimes(decode={k: flat(1.0)}, mixed=flat(2.0), budget_tokens=Tokens(budget))
+    return served(traffic(clients, requests, prompt, answer), times, rates, lambda _: k)
+
+
+def traffic(clients: int, requests: int, prompt: int, answer: int) -> Traffic:
+    return Traffic(clients=Requests(clients), requests=Requests(requests), input_tokens=prompt, output_tokens=answer)
+
+
+@pytest.mark.parametrize(
+    ("found", "tokens_per_second", "decode_steps", "mixed_steps"),
+    [
+        # The step of a prompt gives the first token.
+        (play(1, 1, 4, 3), 3 / 4, 2, 1),
+        (play(1, 2, 4, 3), 6 / 8, 4, 2),
+        # Both prompts in one step, and both answers in the same ones.
+        (play(2, 2, 4, 3), 6 / 4, 2, 1),
+        # 2 + 2 + 1 tokens after the first: the last step accepts more than is wanted.
+        (play(1, 1, 4, 6, k=1, rates=(1.0,)), 6 / 5, 3, 1),
+        (play(1, 1, 4, 6, k=1, rates=(0.0,)), 6 / 7, 5, 1),
+        # 10 tokens in chunks of 4.
+        (play(1, 1, 10, 1, budget=4), 1 / 6, 0, 3),
+        # One prompt fits beside nothing, the other one beside a decode.
+        (play(2, 2, 4, 2, budget=5), 4 / 5, 1, 2),
+    ],
+)
+def test_steps_that_can_be_counted(
+    found: Served, tokens_per_second: float, decode_steps: int, mixed_steps: int
+) -> None:
+    assert found.tokens_per_second == pytest.approx(tokens_per_second)
+    assert (found.decode_steps, found.mixed_steps) == (decode_steps, mixed_steps)
+
+
+def test_a_step_of_several_query_lengths_is_a_mixed_one() -> None:
+    """Two requests begin with one draft each; the second prompt waits for the first one's step."""
+    times = StepTimes(decode={0: flat(1.0), 1: flat(1.0)}, mixed=flat(2.0), budget_tokens=Tokens(4))
+
+    found = served(traffic(2, 2, 4, 3), times, (1.0,), lambda requests: 1 if requests == 1 else 0)
+
+    # Prompt; prompt less what the decode takes; its rest beside the last decode; then a decode of one request.
+    assert (found.decode_steps, found.mixed_steps) == (1, 3)
+
+
+def test_long_answers_come_at_the_speed_of_a_steady_batch() -> None:
+    steps = rising(0.01, 512)
+    times = StepTimes(decode={3: steps}, mixed=rising(0.01, 4096), budget_tokens=Tokens(4096))
+
+    found = served(traffic(16, 16, 32, 4000), times, RATES, lambda _: 3)
+
+    steady = Candidate(num_speculative_tokens=3, tokens_per_step=1 + sum(RATES), steps=steps).tokens_per_second(16)
+    assert found.tokens_per_second == pytest.approx(steady, rel=0.05)
+
+
+def test_chances_are_of_those_that_came_so_far() -> None:
+    assert conditional((0.8, 0.6, 0.0, 0.0)) == pytest.approx((0.8, 0.75, 0.0, 0.0))
+
+
+@settings(max_examples=100)
+@given(
+    clients=st.integers(1, 12),
+    rounds=st.integers(1, 3),
+    prompt=st.integers(1, 100),
+    answer=st.integers(1, 30),
+    k=st.integers(0, 3),
+    budget=st.integers(64, 200),
+)
+def test_what_holds_of_any_traffic(clients: int, rounds: int, prompt: int, answer: int, k: int, budget: int) -> None:
+    load = traffic(clients, clients * rounds, prompt, answer)
+
+    def at(scale: float) -> Served:
+        decode, mixed = rising(scale, 16), rising(2 * scale, 256)
+        times = StepTimes(decode={k: decode}, mixed=mixed, budget_tokens=Tokens(budget))
+        return served(load, times, RATES, lambda _: k)
+
+    one, slower = at(1.0), at(2.0)
+
+    assert one == at(1.0)
+    assert slower.tokens_per_second == pytest.approx(one.tokens_per_second / 2)
+    assert (slower.decode_steps, slower.mixed_steps) == (one.decode_steps, one.mixed_steps)
+    assert one.mixed_steps >= ceil(clients * rounds * prompt / budget)
+    assert one.decode_steps <= rounds * clients * (answer - 1)
+    assert one.decode_steps + one.mixed_steps >= rounds * (1 + ceil((answer - 1) / (1 + k)))
