@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -11,10 +12,13 @@ from ruamel.yaml import YAML
 
 from servespec.compiler.graphs.hand_off import Remedy
 from servespec.compiler.memory.graph_pools import GraphRemedy
+from servespec.schema.overrides import with_overrides
+from servespec.schema.source import read_source
 
 ROOT = Path(__file__).resolve().parents[1]
 
 GIB = 1 << 30
+MIB = 1 << 20
 Json = Mapping[str, Any]
 
 MEASUREMENTS = ROOT / "docs" / "measurements"
@@ -26,6 +30,8 @@ FILES = (
 )
 OWN_FILES = "*-memory-launches-*.json"
 """As `benchmarks/launches.py` writes them."""
+SHARED_FILE = "2026-12-01-h200-launches-extension.json"
+"""Launches that shared a GPU, with what their captures reserved in the process but not on the device."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +124,24 @@ def _same_launches() -> list[list[Launch]]:
 
 def _own_launch(file: str, models: Json, one: Json) -> Launch:
     written = YAML(typ="safe", pure=True).load(one["text"])
+    named = _title(written["model"]["id"], written)
+    return _launch_of_spec(named, file, models, written, _remedies(one), tuple(_own_figures(one)))
+
+
+def _launch_of_spec(
+    name: str, file: str, models: Json, written: dict[str, Any], remedies: Json, figures: tuple[Figure, ...] = ()
+) -> Launch:
+    """``written`` is the spec's own mapping, which is taken apart; ``remedies`` are those that were in force."""
     del written["serve"]
     target, drafted = written["model"].pop("id"), written.get("speculative")
     return Launch(
-        name=_title(target, written),
+        name=name,
         file=file,
         is_stock=False,
         target=models[target],
         draft=None if drafted is None else models[drafted.pop("model")],
-        spec={**written, "remedies": _remedies(one)},
-        figures=tuple(_own_figures(one)),
+        spec={**written, "remedies": remedies},
+        figures=figures,
         given_estimate_gib=None,
         is_planned=True,
     )
@@ -137,6 +151,41 @@ def _remedies(one: Json) -> Json:
     """Those that the workers ran with; what `auto` turns on today is not what it did then."""
     ran = {name for report in one["reports"] for name in report["remedies"]}
     return {str(remedy): remedy in ran for remedy in Remedy}
+
+
+@dataclass(frozen=True, slots=True)
+class SharedRow:
+    """What the captures of one row of a plan reserved in the allocator of their process."""
+
+    routine: str
+    widest_tokens: int
+    pool_bytes: int
+
+    @property
+    def stage(self) -> str:
+        """Both modes have the same: a FULL graph wider than all PIECEWISE ones is captured among those."""
+        return _STAGES[self.routine]
+
+
+@dataclass(frozen=True, slots=True)
+class SharedLaunch:
+    """A launch beside others on one GPU; what went on the device meanwhile is everybody's."""
+
+    whole: Launch
+    rows: tuple[SharedRow, ...]
+
+
+def shared_launches() -> Iterator[SharedLaunch]:
+    held = document(SHARED_FILE)
+    for one in held["launches"]:
+        written = with_overrides(read_source(one["text"], one["spec"]), one["settings"]).data
+        name = Path(one["spec"]).stem
+        whole = _launch_of_spec(name, SHARED_FILE, held["models"], deepcopy(dict(written)), _remedies(one))
+        yield SharedLaunch(whole, tuple(map(_shared_row, one["row_costs"])))
+
+
+def _shared_row(row: Json) -> SharedRow:
+    return SharedRow(row["routine"], row["max_tokens"], max(cost["pool_bytes"] for cost in row["costs"]))
 
 
 def _title(target: str, spec: Json) -> str:
@@ -183,6 +232,7 @@ def _stages(one: Json) -> Mapping[str, int]:
 _STAGES: Mapping[str, str] = {
     "piecewise": "target",
     "uniform_decode": "target",
+    "adaptive_verification": "target",
     "step0_piecewise": "step 0",
     "step0_uniform": "step 0",
     "later_steps": "later steps",

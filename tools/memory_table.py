@@ -156,9 +156,28 @@ def graph_memory(found: tuple[Row, ...]) -> Iterator[GraphMemory]:
             yield GraphMemory(row, estimate)
 
 
+def lines_of(launch: Launch) -> Lines:
+    """What its graphs hold by the ledger, under its own remedies."""
+    resolution, shapes, lowering = subject_of(launch)
+    return graph_lines(resolution, shapes, lowering, graph_remedies(resolution, shapes, lowering))
+
+
+def pool_bytes_of(stage: str, lines: Lines) -> int:
+    """What the captures of a manager reserve in the allocator, in both modes and beside its pool."""
+    return sum(_pool_bytes(stage, mode, lines) for mode in ("PIECEWISE", "FULL")) + _beside_pools(stage, lines)
+
+
+def _pool_bytes(stage: str, mode: str, lines: Lines) -> int:
+    return sum(line.size for line in _of_manager(stage, lines) if mode in line.owner)
+
+
+def _of_manager(stage: str, lines: Lines) -> Lines:
+    return tuple(line for line in lines if line.owner.startswith(stage) and "objects" not in line.owner)
+
+
 def rows_of(launch: Launch) -> Iterator[Row]:
     resolution, shapes, lowering = subject_of(launch)
-    lines = graph_lines(resolution, shapes, lowering, graph_remedies(resolution, shapes, lowering))
+    lines = lines_of(launch)
     estimate = engine_estimate(resolution, shapes, lines, lowering)
     ledger = ledger_of(resolution, lines, _given_estimate(launch) or estimate)
     assert ledger is not None
@@ -216,10 +235,9 @@ def _of_graphs(name: str, resolution: Resolution, lines: Lines) -> int:
     if name == "added":
         return added_by_capture(resolution, lines)
     stage, mode = name.removesuffix(WHOLE_STAGE).rsplit(maxsplit=1)
-    own = [line for line in lines if line.owner.startswith(stage) and "objects" not in line.owner]
-    pools = sum(line.size for line in own if mode in line.owner)
-    is_first = mode == "PIECEWISE" or not any("PIECEWISE" in line.owner for line in own)
-    return pools + (_beside_pools(stage, lines) if name.endswith(WHOLE_STAGE) and is_first else 0)
+    is_first = mode == "PIECEWISE" or not any("PIECEWISE" in line.owner for line in _of_manager(stage, lines))
+    beside = _beside_pools(stage, lines) if name.endswith(WHOLE_STAGE) and is_first else 0
+    return _pool_bytes(stage, mode, lines) + beside
 
 
 def _beside_pools(stage: str, lines: Lines) -> int:

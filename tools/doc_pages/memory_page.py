@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import measured_launches as measured
 import memory_table as predicted
+import pool_table as pools
 
 from doc_pages.markdown import page, sentences, table
 
@@ -26,6 +27,7 @@ def memory_page() -> str:
         ),
         *(part for file in measured.FILES for part in _file(file, rows)),
         *_own(rows),
+        *_shared(),
         "## Savings of remedies",
         sentences(
             "Published ones are of an earlier grid without a limit of decode tokens, one remedy after the other; ours "
@@ -79,6 +81,37 @@ def _own(rows: tuple[predicted.Row, ...]) -> Iterator[str]:
     yield table(
         ("launch", "figure", "launches", "smallest", "largest", "spread"),
         [_repeated(one) for one in measured.repeated()],
+    )
+
+
+def _shared() -> Iterator[str]:
+    """Launches whose device figures are everybody's, and whose pools are their own."""
+    file = measured.SHARED_FILE
+    held = measured.document(file)
+    yield "## Pools of launches that shared a GPU"
+    yield sentences(
+        f"{' and '.join(held['device'])}, driver {held['driver']}; vllm {held['versions']['vllm']}, torch "
+        f"{held['versions']['torch']}; FlashInfer absent; {held['date']}. Dummy weights; `v-` launches are of a 0.6B "
+        "model in bf16, the others of an 8B one with FP8 blocks. Several servers ran at once on the GPU, so only what "
+        "the captures of each runner reserved in the allocator of their own process is here. Rows of graphs of which "
+        "the widest is no longer planned are on neither side. A row is within its "
+        f"bound where it is within {pools.POOL_BOUND:.0%} or {pools.POOL_BOUND_MIB:.0f} MiB. "
+        f"File: [{file}](../measurements/{file})."
+    )
+    yield table(
+        ("launch", "runner", "measured MiB", "predicted MiB", "error", "verdict"),
+        [_pool(row) for row in pools.pool_rows()],
+    )
+
+
+def _pool(row: pools.PoolRow) -> tuple[str, ...]:
+    return (
+        f"`{row.launch}`",
+        row.stage,
+        f"{row.measured_mib:,.0f}",
+        f"{row.predicted_mib:,.0f}",
+        "" if row.error is None else f"{row.error:+.1%}",
+        "within" if row.is_within else f"missed: {pools.MISSED_POOLS.get((row.launch, row.stage), 'not explained')}",
     )
 
 

@@ -1,0 +1,42 @@
+"""Pools of launches that shared a GPU: every row is within its bound, or named as one that is not."""
+
+import measured_launches as measured
+import pool_table as table
+import pytest
+
+
+def test_rows_are_within_their_bound_but_for_the_named_ones() -> None:
+    """A row that comes within its bound leaves the table of misses, so that none can be better than it is said."""
+    far = {(row.launch, row.stage) for row in table.pool_rows() if not row.is_within}
+
+    assert far == set(table.MISSED_POOLS)
+
+
+def test_every_launch_of_the_file_has_its_rows() -> None:
+    stages: dict[str, list[str]] = {launch.whole.name: [] for launch in measured.shared_launches()}
+    for row in table.pool_rows():
+        stages[row.launch].append(row.stage)
+
+    assert stages["k0"] == ["target"]
+    assert stages["k1"] == ["target", "step 0"]
+    drafting = [found for name, found in stages.items() if name not in ("k0", "k1")]
+    assert len(drafting) == 7
+    assert all(found == ["target", "step 0", "later steps"] for found in drafting)
+
+
+def test_graphs_that_are_no_longer_planned_are_not_counted() -> None:
+    """Uniform graphs of draft step 0 above a load at which steps are not uniform."""
+    (load,) = (launch for launch in measured.shared_launches() if launch.whole.name == "load")
+    (row,) = (one for one in table.pool_rows() if (one.launch, one.stage) == ("load", "step 0"))
+
+    reserved = {one.routine: one.pool_bytes / measured.MIB for one in load.rows if one.stage == "step 0"}
+    assert reserved == {"step0_piecewise": 256, "step0_uniform": 350}
+    assert row.measured_mib == 256
+
+
+@pytest.mark.parametrize(
+    ("measured_mib", "predicted_mib", "is_within"),
+    [(1000.0, 860.0, True), (1000.0, 840.0, False), (100.0, 190.0, True), (0.0, 90.0, True), (0.0, 110.0, False)],
+)
+def test_a_share_or_a_size_bounds_a_row(measured_mib: float, predicted_mib: float, is_within: bool) -> None:
+    assert table.PoolRow("a", "target", measured_mib, predicted_mib).is_within == is_within
