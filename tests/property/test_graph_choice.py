@@ -224,7 +224,8 @@ _WIDTHS = st.integers(0, 40_000)
         hidden=_WIDTHS, stream=_WIDTHS, projected=_WIDTHS, query=_WIDTHS, key=_WIDTHS, output=_WIDTHS, wide=_WIDTHS,
         gated=_WIDTHS, router=_WIDTHS,
         accumulators=st.lists(_WIDTHS, max_size=3).map(tuple),
-        queries_in_attention=st.booleans(),
+        queries_in_attention=st.booleans(), is_compiled=st.booleans(), reads_hidden_states=st.booleans(),
+        scale_group=st.sampled_from([0, 64, 128]),
     ),
     st.lists(st.tuples(st.integers(1, 4096), st.booleans()), min_size=1, max_size=3),
 )  # fmt: skip

@@ -240,7 +240,7 @@ def test_what_does_not_fit_names_a_change_of_each_field() -> None:
 
 
 def test_weights_that_exceed_the_budget_are_told(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match=r"take at least 58\.3 GiB of a budget of 20\.3 GiB, which leaves nothing"):
+    with pytest.raises(SpecError, match=r"take at least 58\.4 GiB of a budget of 20\.3 GiB, which leaves nothing"):
         planned_model(tmp_path, QWEN3_30B, hardware={"gpu": "l4"})
 
 

@@ -42,6 +42,42 @@ AUX_LAYERS: Final = Sourced(
     "return (2, num_layers // 2, num_layers - 3)",
     "where the drafter's config lists none",
 )
+GIVEN_RESIDUAL_METHODS: Final = Sourced(
+    ("eagle3",),
+    "drafting methods",
+    "vllm",
+    "0.33.0",
+    "vllm/model_executor/models/llama_eagle3.py",
+    "residual = hidden_states hidden_states = self.hidden_norm(hidden_states)",
+    "the first residual is the hidden states that the drafter is called with",
+)
+PIECE_ARGUMENTS: Final = Sourced(
+    ("attention output", "residual"),
+    "tensors",
+    "vllm",
+    "0.33.0",
+    "vllm/compilation/cuda_graph.py",
+    "output = self.runnable(*args, **kwargs)",
+    "what a compiled piece is given stays until it returns, because its wrapper refers to all of it",
+)
+SCALE_GROUP: Final = Sourced(
+    "rows of a weight block",
+    "elements of an FP8 input that share a scale",
+    "vllm",
+    "0.33.0",
+    "vllm/model_executor/layers/quantization/fp8.py",
+    "group_shape=GroupShape(1, self.weight_block_size[0])",
+)
+FUSED_FP8_INPUTS: Final = Sourced(
+    ("norm", "activation"),
+    "operators that write the next matrix's input in FP8",
+    "vllm",
+    "0.33.0",
+    "vllm/config/vllm.py",
+    "custom_ops = self.compilation_config.custom_ops"
+    ' if "-quant_fp8" not in custom_ops: custom_ops.append("+quant_fp8")',
+    "with block-wise weights; the passes that fuse it are on where that operator is",
+)
 PADDED_HEADS: Final = Sourced(
     64,
     "heads",

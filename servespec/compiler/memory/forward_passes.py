@@ -4,7 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from servespec.compiler.facts.graph_memory import AUX_LAYERS, AUX_METHODS, DSPARK_LAYERS, PADDED_HEADS
+from servespec.compiler.facts.graph_memory import (
+    AUX_LAYERS,
+    AUX_METHODS,
+    DSPARK_LAYERS,
+    GIVEN_RESIDUAL_METHODS,
+    PADDED_HEADS,
+)
 from servespec.compiler.facts.list_readers import split_accumulator_bytes
 from servespec.compiler.facts.model_traits import ModelTraits, text_config
 from servespec.compiler.graphs.managers import DrafterKind
@@ -17,6 +23,7 @@ from servespec.units import Tokens
 
 _BF16_BYTES = 2
 _FP32_BYTES = 4
+_FP8_CAPABILITY = (9, 0)
 
 
 def target_pass(resolution: Resolution, splits: int, stage: Stage = WHOLE_MODEL) -> ForwardPass:
@@ -67,7 +74,14 @@ def draft_pass(resolution: Resolution, splits: int) -> ForwardPass:
         own = replace(own, layers=_own_draft_layers(resolution))
     if resolution.drafting.kind is DrafterKind.BLOCK:
         return own
-    return replace(own, projected=own.projected + 2 * own.hidden)
+    return replace(own, projected=own.projected + 2 * own.hidden, reads_hidden_states=_reads_hidden_states(resolution))
+
+
+def _reads_hidden_states(resolution: Resolution) -> bool:
+    """Whether the drafter's first residual is what it is called with, rather than the norm of that."""
+    config = merged_config(resolution.request.draft or resolution.request.target)
+    is_normed = bool(config.get("norm_before_residual"))
+    return resolution.drafting.method.value in GIVEN_RESIDUAL_METHODS.value and not is_normed
 
 
 def _own_draft_layers(resolution: Resolution) -> int:
@@ -127,8 +141,25 @@ def _pass_of(resolution: Resolution, model: Model, splits: int) -> ForwardPass:
         wide=2 * inner,
         gated=inner,
         router=_BF16_BYTES * (traits.num_experts or 0),
+        is_compiled=_is_compiled(resolution),
+        scale_group=_scale_group(resolution, model),
         **_attention_widths(resolution, traits, splits),
     )
+
+
+def _scale_group(resolution: Resolution, model: Model) -> int:
+    """Elements that share a scale where the model's matrices read FP8; in eager models they are not counted.
+
+    On older devices the kernel reads bf16.
+    Source: vllm/model_executor/layers/quantization/fp8.py: Fp8LinearMethod.__init__.
+    """
+    block = (model.traits.quantization_config or {}).get("weight_block_size")
+    is_read = model.traits.quantization_method == "fp8" and resolution.device.compute_capability >= _FP8_CAPABILITY
+    return int(block[0]) if isinstance(block, list) and block and is_read and _is_compiled(resolution) else 0
+
+
+def _is_compiled(resolution: Resolution) -> bool:
+    return not resolution.values["compilation.breakable_cudagraph"].value
 
 
 def _attention_widths(resolution: Resolution, traits: ModelTraits, splits: int) -> dict[str, Any]:

@@ -1,0 +1,65 @@
+"""What is alive at once in a forward pass, counted by hand for one token of a dense layer in bf16 and in FP8."""
+
+from dataclasses import replace
+
+import pytest
+
+from servespec.compiler.memory.caching_allocator import PerfectAllocator
+from servespec.compiler.memory.forward_pass import ForwardPass
+from servespec.units import Bytes
+
+HIDDEN, PROJECTED, KEY, WIDE, GATED = 8192, 12288, 2048, 49152, 24576
+EAGER = ForwardPass(
+    layers=3,
+    aux_layers=frozenset(),
+    hidden=HIDDEN,
+    stream=HIDDEN,
+    projected=PROJECTED,
+    query=HIDDEN,
+    key=KEY,
+    output=HIDDEN,
+    wide=WIDE,
+    gated=GATED,
+    router=0,
+)
+COMPILED = replace(EAGER, is_compiled=True)
+
+
+def most_bytes(forward: ForwardPass) -> Bytes:
+    memory = PerfectAllocator()
+    memory.give(*forward.run(memory, 1, runs_attention=False))
+    assert memory.kept_bytes == 0
+    return memory.reserved_bytes
+
+
+def test_an_eager_layer_holds_the_residual_beside_its_mlp() -> None:
+    assert most_bytes(EAGER) == HIDDEN + WIDE + GATED
+
+
+def test_a_compiled_piece_holds_what_it_was_given_too() -> None:
+    """The output of attention and the residual from before it."""
+    assert most_bytes(COMPILED) == HIDDEN + WIDE + GATED + 2 * HIDDEN
+
+
+def test_fp8_inputs_take_half_and_a_scale_for_every_group() -> None:
+    fp8 = replace(COMPILED, scale_group=128)
+
+    assert most_bytes(COMPILED) - most_bytes(fp8) == GATED - (GATED // 2 + 4 * GATED // 2 // 128)
+
+
+@pytest.mark.parametrize("layers", [1, 3])
+def test_a_residual_that_the_engine_gives_is_in_no_pool(layers: int) -> None:
+    """Only the first layer has it."""
+    drafter = replace(COMPILED, layers=layers)
+
+    saved = most_bytes(drafter) - most_bytes(replace(drafter, reads_hidden_states=True))
+
+    assert saved == (HIDDEN if layers == 1 else 0)
+
+
+def test_auxiliary_hidden_states_stay_to_the_end() -> None:
+    assert most_bytes(replace(COMPILED, aux_layers=frozenset({1, 2}))) == most_bytes(COMPILED) + 2 * HIDDEN
+
+
+def test_a_stage_without_layers_has_its_residual_and_its_output() -> None:
+    assert most_bytes(replace(COMPILED, layers=0)) == 2 * HIDDEN
