@@ -14,6 +14,7 @@ from servespec.compiler.curves.profile import Profile, profile_of
 from servespec.compiler.curves.step_curve import StepCurve
 from servespec.compiler.facts.graph_sizes import DECODE_EPSILON, PREFILL_EPSILON
 from servespec.compiler.graphs.grid import DecodeGrid, PrefillGrid
+from servespec.compiler.resolve.load_aware import knee_of, upper_load
 from servespec.render.profile_text import decode_rows
 from servespec.units import Requests, Tokens
 
@@ -54,7 +55,7 @@ def _curve(path: Path) -> Iterator[str]:
     if bench is not None:
         yield from _beside_bench(profile, path.parent / bench)
     if len(profile.by_drafts) > 1:
-        yield from _milliseconds(found)
+        yield from _milliseconds(found, profile)
     tiers = _TIERS_BENCHES.get(path.name)
     if tiers is not None:
         link = f"[{tiers}](../measurements/{tiers})"
@@ -67,7 +68,7 @@ def _curve(path: Path) -> Iterator[str]:
         yield _grids(profile.mixed, "tokens", PREFILL_EPSILON.value, PrefillGrid().sizes(Tokens(profile.mixed.last)))
 
 
-def _milliseconds(found: Json) -> Iterator[str]:
+def _milliseconds(found: Json, profile: Profile) -> Iterator[str]:
     sizes = [size for size in found["sizes"] if size["kind"] == "decode" and size["modes"]]
     header, *rows = decode_rows(sizes)
     yield "### Milliseconds of a step"
@@ -76,6 +77,9 @@ def _milliseconds(found: Json) -> Iterator[str]:
         "graphs, e: eager."
     )
     yield table(header, rows)
+    most, curve = max(profile.by_drafts.items())
+    knee = knee_of(curve, upper_load(curve, Requests(curve.last)))
+    yield f"The knee of K = {most}, from where `load_aware` would choose drafts, is at {knee} requests."
 
 
 def _beside_bench(profile: Profile, path: Path) -> Iterator[str]:
