@@ -9,7 +9,10 @@ Json = Mapping[str, Any]
 def predicted_by(tiers: Json) -> str:
     """Whose prediction it is, as a sentence without its end."""
     rates = ", ".join(f"{rate:.2f}" for rate in tiers["acceptance_rates"])
-    return f"Predicted by {tiers['measured_by']}; drafts accepted by position: {rates} ({tiers['acceptance']})"
+    return (
+        f"Steady batches, predicted by {tiers['measured_by']}; drafts accepted by position: {rates} "
+        f"({tiers['acceptance']}); `servespec predict` plays prompts and answers too"
+    )
 
 
 def headers_of(tiers: Json) -> tuple[str, ...]:

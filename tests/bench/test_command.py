@@ -101,6 +101,14 @@ def test_each_arm_says_the_text_of_its_spec() -> None:
     assert told[LEGACY] == {"spec.yaml": Path(LEGACY).read_text(encoding="utf-8")}
 
 
+def test_an_arm_says_which_remedies_it_runs_with() -> None:
+    """Under `auto` another lowering may have other ones, which a ratio of the two is also of."""
+    spec = str(CASES / "tiers-h200" / "spec.yaml")
+    found = {name: arm_of(name, "a", spec, Options()).to_json()["remedies"] for name in ("legacy", "extension")}
+
+    assert found == {"legacy": [], "extension": ["one_capture_stream"]}
+
+
 def test_the_head_has_the_text_of_a_preset() -> None:
     preset = "preset:qwen3-8b__h200__balanced"
     wanted = command.Wanted(

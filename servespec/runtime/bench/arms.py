@@ -52,6 +52,7 @@ class Arm:
             "spec": Path(self.spec).name,
             "texts": {Path(name).name: text for name, text in source.texts.items()},
             "lowering": str(self.plan.lowered.lowering),
+            "remedies": plan.get("remedies", []),
             "graphs": len(self.plan.graphs.shapes),
             "runners": [{name: row[name] for name in rows if name in row} for row in plan["runners"]],
         }
