@@ -1,6 +1,7 @@
 """`profile`, `acceptance`, `predict` and `grid`: curves of step times, and what follows from them."""
 
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -106,10 +107,12 @@ def predict(
     draft_config: DraftFile = None,
 ) -> None:
     """What tiers by a curve serve under the traffic of a bench, beside every fixed K; no GPU is needed."""
+    from servespec.cli.work_bar import shown
     from servespec.compiler.json_text import json_text
     from servespec.compiler.traffic_prediction import TrafficAsked, predicted_traffic
     from servespec.render.traffic_text import traffic_text
     from servespec.runtime.bench.command import parsed_numbers
+    from servespec.runtime.traffic_dice import new_dice
 
     made = compiled(spec, options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config))
     with reporting(spec):
@@ -119,7 +122,7 @@ def predict(
             output_tokens=output_tokens,
             prompts_per_request=prompts,
         )
-        document = predicted_traffic(made, asked)
+        document = predicted_traffic(made, asked, new_dice, partial(shown, "playing requests"))
     write_text(json_text(document) if format is PlanFormat.json else traffic_text(document), output)
 
 

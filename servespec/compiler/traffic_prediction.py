@@ -1,10 +1,10 @@
 """Tiers that a curve chose under traffic: what they serve beside every fixed K, as JSON."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from servespec.compiler.curves.closed_loop import DraftsOf, Served, StepTimes, Traffic, served
+from servespec.compiler.curves.closed_loop import Dice, DraftsOf, Served, StepTimes, Traffic, served
 from servespec.compiler.curves.step_curve import StepCurve
 from servespec.compiler.graphs.tiers import Tier
 from servespec.compiler.plan import Plan
@@ -26,9 +26,15 @@ class TrafficAsked:
     prompts_per_request: int
 
 
-def predicted_traffic(plan: Plan, asked: TrafficAsked) -> dict[str, Any]:
+def predicted_traffic(
+    plan: Plan,
+    asked: TrafficAsked,
+    new_dice: Callable[[], Dice],
+    through: Callable[[Sequence[int]], Iterable[int]] = iter,
+) -> dict[str, Any]:
     """What the plan's tiers serve, each fixed K of its curve, and a server that never drafts where that was timed.
 
+    All of them get dice of their own.  ``through`` goes through the loads one by one, and may tell of it.
     Raises SpecError where the plan has no tiers by a curve, or the curve does not reach what is asked.
     """
     choice = plan.resolution.tier_choice
@@ -50,7 +56,9 @@ def predicted_traffic(plan: Plan, asked: TrafficAsked) -> dict[str, Any]:
         "input_tokens": asked.input_tokens,
         "output_tokens": asked.output_tokens,
         "prompts_per_request": asked.prompts_per_request,
-        "loads": [_load_json(choice, mixed, budget, asked, clients) for clients in asked.concurrencies],
+        "loads": [
+            _load_json(choice, mixed, budget, asked, clients, new_dice) for clients in through(asked.concurrencies)
+        ],
     }
 
 
@@ -82,7 +90,12 @@ def _faults(
 
 
 def _load_json(
-    choice: TierChoice, mixed: StepCurve, budget: Tokens, asked: TrafficAsked, clients: int
+    choice: TierChoice,
+    mixed: StepCurve,
+    budget: Tokens,
+    asked: TrafficAsked,
+    clients: int,
+    new_dice: Callable[[], Dice],
 ) -> dict[str, Any]:
     traffic = Traffic(
         clients=Requests(clients),
@@ -91,20 +104,17 @@ def _load_json(
         output_tokens=asked.output_tokens,
     )
     profile, rates = choice.profile, choice.acceptance.rates
-    drafting = StepTimes(decode=profile.by_drafts, mixed=mixed, budget_tokens=budget)
+
+    def played(decode: Mapping[int, StepCurve], drafts_of: DraftsOf) -> dict[str, Any]:
+        times = StepTimes(decode=decode, mixed=mixed, budget_tokens=budget)
+        return _served_json(served(traffic, times, rates, drafts_of, new_dice()))
+
     without = profile.without
     return {
         "requests": clients,
-        "tiers": _served_json(served(traffic, drafting, rates, _by_tiers(choice.tiers))),
-        "fixed": [
-            {"num_speculative_tokens": k, **_served_json(served(traffic, drafting, rates, _fixed(k)))}
-            for k in choice.candidates
-        ],
-        "without_speculation": None
-        if without is None
-        else _served_json(
-            served(traffic, StepTimes(decode={0: without}, mixed=mixed, budget_tokens=budget), (), _fixed(0))
-        ),
+        "tiers": played(profile.by_drafts, _by_tiers(choice.tiers)),
+        "fixed": [{"num_speculative_tokens": k, **played(profile.by_drafts, _fixed(k))} for k in choice.candidates],
+        "without_speculation": None if without is None else played({0: without}, _fixed(0)),
     }
 
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from servespec.compiler.curves.closed_loop import Served, StepTimes, Traffic, conditional, served
 from servespec.compiler.curves.step_curve import StepCurve, TimedPoint, step_curve
 from servespec.compiler.curves.tiers import Candidate
+from servespec.runtime.traffic_dice import new_dice
 from servespec.units import Requests, Tokens
 
 RATES = (0.8, 0.6, 0.4)
@@ -38,7 +39,7 @@ def play(
 ) -> Served:
     """Decodes take a second, steps with prompts two."""
     times = StepTimes(decode={k: flat(1.0)}, mixed=flat(2.0), budget_tokens=Tokens(budget))
-    return served(traffic(clients, requests, prompt, answer), times, rates, lambda _: k)
+    return served(traffic(clients, requests, prompt, answer), times, rates, lambda _: k, new_dice())
 
 
 def traffic(clients: int, requests: int, prompt: int, answer: int) -> Traffic:
@@ -73,7 +74,7 @@ def test_a_step_of_several_query_lengths_is_a_mixed_one() -> None:
     """Two requests begin with one draft each; the second prompt waits for the first one's step."""
     times = StepTimes(decode={0: flat(1.0), 1: flat(1.0)}, mixed=flat(2.0), budget_tokens=Tokens(4))
 
-    found = served(traffic(2, 2, 4, 3), times, (1.0,), lambda requests: 1 if requests == 1 else 0)
+    found = served(traffic(2, 2, 4, 3), times, (1.0,), lambda requests: 1 if requests == 1 else 0, new_dice())
 
     # Prompt; prompt less what the decode takes; its rest beside the last decode; then a decode of one request.
     assert (found.decode_steps, found.mixed_steps) == (1, 3)
@@ -83,7 +84,7 @@ def test_long_answers_come_at_the_speed_of_a_steady_batch() -> None:
     steps = rising(0.01, 512)
     times = StepTimes(decode={3: steps}, mixed=rising(0.01, 4096), budget_tokens=Tokens(4096))
 
-    found = served(traffic(16, 16, 32, 4000), times, RATES, lambda _: 3)
+    found = served(traffic(16, 16, 32, 4000), times, RATES, lambda _: 3, new_dice())
 
     steady = Candidate(num_speculative_tokens=3, tokens_per_step=1 + sum(RATES), steps=steps).tokens_per_second(16)
     assert found.tokens_per_second == pytest.approx(steady, rel=0.05)
@@ -108,7 +109,7 @@ def test_what_holds_of_any_traffic(clients: int, rounds: int, prompt: int, answe
     def at(scale: float) -> Served:
         decode, mixed = rising(scale, 16), rising(2 * scale, 256)
         times = StepTimes(decode={k: decode}, mixed=mixed, budget_tokens=Tokens(budget))
-        return served(load, times, RATES, lambda _: k)
+        return served(load, times, RATES, lambda _: k, new_dice())
 
     one, slower = at(1.0), at(2.0)
 

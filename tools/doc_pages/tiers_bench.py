@@ -14,6 +14,7 @@ from servespec.compiler.curves.tiers import Candidate, best_tiers
 from servespec.compiler.graphs.tiers import Tier
 from servespec.render.bench_figures import arms_at_loads
 from servespec.runtime.bench.ratios import geometric_mean, interval_95
+from servespec.runtime.traffic_dice import new_dice
 from servespec.schema.parse import parse_spec
 from servespec.schema.source import read_source
 from servespec.schema.spec import CurveTiers, SpeculativeSection
@@ -69,7 +70,7 @@ class TiersBench:
         )
         budget = Tokens(self.profile.mixed.last)
         times = StepTimes(decode={k: self._steps(k)}, mixed=self.profile.mixed, budget_tokens=budget)
-        return served(traffic, times, self.acceptance.rates, lambda _: k).tokens_per_second
+        return served(traffic, times, self.acceptance.rates, lambda _: k, new_dice()).tokens_per_second
 
     def _steps(self, k: int) -> StepCurve:
         assert self.profile.without is not None

@@ -7,19 +7,16 @@ step's budget, in chunks; how many drafts a step proposes follows from the reque
 Source: vllm/v1/core/sched/scheduler.py: Scheduler.schedule.
 """
 
-import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from servespec.compiler.curves.step_curve import StepCurve
 from servespec.units import Requests, Tokens
 
-_SEED: Final = 0
-"""The same drafts are accepted in each run, so that a prediction is one number."""
-
 DraftsOf = Callable[[Requests], int]
 """K of a step by the requests in it."""
+Dice = Callable[[], float]
+"""The next number of [0, 1), all alike: a draft is accepted where it lies below its chance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +70,7 @@ class _Loop:
     times: StepTimes
     chances: Sequence[float]
     drafts_of: DraftsOf
-    dice: random.Random
+    dice: Dice
     running: list[_Request]
     waiting: int
     seconds: float = 0.0
@@ -133,12 +130,14 @@ class _Loop:
 
     def _accepted(self, drafts: int) -> int:
         for position, chance in enumerate(self.chances[:drafts]):
-            if self.dice.random() >= chance:
+            if self.dice() >= chance:
                 return position
         return drafts
 
 
-def served(traffic: Traffic, times: StepTimes, acceptance_rates: Sequence[float], drafts_of: DraftsOf) -> Served:
+def served(
+    traffic: Traffic, times: StepTimes, acceptance_rates: Sequence[float], drafts_of: DraftsOf, dice: Dice
+) -> Served:
     """``acceptance_rates`` are unconditional, one for each position that ``drafts_of`` reaches.
 
     Raises ValueError where a step has more requests or tokens than were timed.
@@ -148,7 +147,7 @@ def served(traffic: Traffic, times: StepTimes, acceptance_rates: Sequence[float]
         times=times,
         chances=conditional(acceptance_rates),
         drafts_of=drafts_of,
-        dice=random.Random(_SEED),  # noqa: S311 - no secret: which drafts are accepted
+        dice=dice,
         running=[],
         waiting=int(traffic.requests),
     )
