@@ -38,7 +38,7 @@ def _asked(folder: Path, root_pid: int) -> Iterator[Path]:
     """Where each worker that was asked writes its answer; a process that is no worker of this engine is left alone."""
     ours = descendants(root_pid)
     for path in sorted(folder.glob(f"{_CAPTURED}-*.json")):
-        pid = json.loads(path.read_text(encoding="utf-8"))["pid"]
+        pid = json.loads(path.read_text(encoding="utf-8")).get("pid")
         if pid in ours:
             with suppress(ProcessLookupError):
                 os.kill(pid, LAST_REPORT_SIGNAL)
