@@ -5,10 +5,11 @@ from typing import Final
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.captured import stock_list_of
-from servespec.compiler.curves.profile import curve_identity, identity_differences
+from servespec.compiler.curves.profile import curve_identity
 from servespec.compiler.curves.tiers import gain_range
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.split import decode_source
+from servespec.compiler.launch_identity import differing_names
 from servespec.compiler.memory.measurement import identity_of
 from servespec.compiler.plan import Plan
 from servespec.compiler.resolve.curve_tiers import TierChoice
@@ -25,7 +26,7 @@ def curve_findings(plan: Plan) -> Iterator[Diagnostic]:
     if profile is None or files is None:
         return
     place = request.source.place_of(("speculative", files[0], "from_curve"))
-    others = identity_differences(profile.identity, curve_identity(identity_of(plan.to_json())))
+    others = differing_names(profile.identity, curve_identity(identity_of(plan.to_json())))
     if others == (_ENGINE,):
         message = f"`{profile.name}` was measured on {profile.identity[_ENGINE]}"
         yield rules.P144.at(place, message, "run `servespec profile` on this spec again")

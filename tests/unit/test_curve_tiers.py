@@ -138,6 +138,26 @@ def test_a_curve_of_another_model_is_refused_and_one_of_another_version_is_told(
     assert {"P142", "P144"} <= {one.code for one in compiled(spec(given)).diagnostics}
 
 
+@pytest.mark.parametrize(
+    ("section", "setting", "flag"),
+    [
+        ("scheduler", {"async_scheduling": False}, "--no-async-scheduling"),
+        ("parallel", {"disable_custom_all_reduce": True}, "--disable-custom-all-reduce"),
+        ("compilation", {"mode": 0}, "--compilation-config"),
+    ],
+)
+def test_a_curve_of_an_engine_with_another_flag_is_refused(
+    tmp_path: Path, section: str, setting: Json, flag: str
+) -> None:
+    """A flag without words is set by being there."""
+    given = {"from_curve": curve_of(tmp_path), "acceptance_rates": RATES}
+    asked = spec(given)
+
+    (finding,) = refused({**asked, section: {**asked.get(section, {}), **setting}})
+
+    assert (finding.code, f"another `{flag}`" in finding.message) == ("P143", True)
+
+
 def test_files_of_two_runs_are_one_curve_and_those_of_two_engines_are_not(tmp_path: Path) -> None:
     identity = identity_for(spec())
     parts = [

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from servespec.compiler.curves.step_curve import StepCurve, TimedPoint, step_curve
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.launch_identity import differing_names
 
 Json = Mapping[str, Any]
 
@@ -44,8 +45,9 @@ def profile_of(documents: Mapping[str, Json]) -> Profile | str:
     identities = {name: curve_identity(document["identity"]) for name, document in documents.items()}
     first, identity = next(iter(identities.items()))
     for name, other in identities.items():
-        if other != identity:
-            differing = ", ".join(f"`{one}`" for one in identity_differences(identity, other))
+        names = differing_names(identity, other)
+        if names:
+            differing = ", ".join(f"`{one}`" for one in names)
             return f"`{first}` and `{name}` were measured with another {differing}"
     sizes = [size for document in documents.values() for size in document["sizes"] if size["modes"]]
     decodes = [size for size in sizes if size["kind"] == "decode"]
@@ -98,7 +100,6 @@ _FREE: Final = frozenset(
         "--max-model-len",
         "--load-format",
         "--stream-interval",
-        "--compilation-config",
         "--cudagraph-metrics",
         "--worker-extension-cls",
         "--additional-config",
@@ -128,7 +129,3 @@ def curve_identity(identity: Mapping[str, str]) -> dict[str, str]:
         left = {key: value for key, value in drafting.items() if key not in _FREE_DRAFTING}
         kept[_DRAFTING_FLAG] = json.dumps(left, sort_keys=True)
     return kept
-
-
-def identity_differences(one: Mapping[str, str], other: Mapping[str, str]) -> tuple[str, ...]:
-    return tuple(name for name in sorted({*one, *other}) if one.get(name, "") != other.get(name, ""))

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from servespec.compiler.graphs.hand_off import HAND_OFF_KEY, Remedy
+from servespec.compiler.launch_identity import differing_names
 from servespec.compiler.memory.ledger import Amount, Ledger
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.provenance import Basis
@@ -170,8 +171,8 @@ def differences(measured: Mapping[str, str], identity: Mapping[str, str], *, con
 
     The longest context changes what a sparse index scores and the size of the KV cache, nothing else of weight.
     """
-    names = sorted({*measured, *identity} - (set() if context_matters else {_CONTEXT_FLAG}))
-    return tuple(name for name in names if measured.get(name, "") != identity.get(name, ""))
+    free = set() if context_matters else {_CONTEXT_FLAG}
+    return tuple(name for name in differing_names(measured, identity) if name not in free)
 
 
 def differing_rows(measurement: Measurement, rows: Sequence[Json]) -> tuple[str, ...]:
