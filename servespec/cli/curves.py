@@ -114,6 +114,7 @@ def predict(
     from servespec.runtime.bench.command import parsed_numbers
     from servespec.runtime.traffic_dice import new_dice
 
+    check_output(output)
     made = compiled(spec, options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config))
     with reporting(spec):
         asked = TrafficAsked(

@@ -1,15 +1,17 @@
 """Tiers that a curve chose under traffic: what they serve beside every fixed K, as JSON."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from servespec.compiler.curves.closed_loop import Dice, DraftsOf, Served, StepTimes, Traffic, served
+from servespec.compiler.curves.mixed_steps import MixedSteps
 from servespec.compiler.curves.step_curve import StepCurve
 from servespec.compiler.graphs.tiers import Tier
 from servespec.compiler.plan import Plan
 from servespec.compiler.plan_rules import R126
 from servespec.compiler.resolve.curve_tiers import TierChoice
+from servespec.compiler.resolve.request import max_model_len
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.units import Requests, Tokens
 
@@ -48,7 +50,7 @@ def predicted_traffic(
     faults = tuple(_faults(asked, choice, int(limits.max_num_seqs.value), budget, plan))
     if faults:
         raise SpecError(faults)
-    mixed = choice.profile.mixed
+    mixed = choice.profile.mixed_steps
     assert mixed is not None
     return {
         "measured_by": choice.profile.name,
@@ -65,21 +67,10 @@ def predicted_traffic(
 def _faults(
     asked: TrafficAsked, choice: TierChoice, max_num_seqs: int, budget: Tokens, plan: Plan
 ) -> Iterator[Diagnostic]:
-    numbers = {
-        "--input-tokens": asked.input_tokens,
-        "--output-tokens": asked.output_tokens,
-        "--prompts": asked.prompts_per_request,
-        **{f"--concurrency {one}": one for one in asked.concurrencies},
-    }
-    for option, number in numbers.items():
-        if number < 1:
-            yield R126.at(Place(option), f"`{option}` is `{number}`", "write 1 or more")
-    most = max(asked.concurrencies, default=0)
-    if most > max_num_seqs:
-        message = f"concurrency {most} is above `scheduler.max_num_seqs` {max_num_seqs}"
-        yield R126.at(Place("--concurrency"), message, "lower it: the rest would wait in the queue")
+    yield from _faults_of_options(asked, max_num_seqs)
+    yield from _faults_of_requests(asked, plan)
     place = plan.resolution.request.source.place_of(("speculative", "dynamic", "from_curve"))
-    mixed = choice.profile.mixed
+    mixed = choice.profile.mixed_steps
     if mixed is None:
         yield R126.at(place, f"`{choice.profile.name}` has no steps with prompts", "run `servespec profile` again")
     elif mixed.last < budget:
@@ -89,9 +80,40 @@ def _faults(
         yield R126.at(place, message, f"run `servespec profile` with `--tokens` up to {budget}")
 
 
+def _faults_of_options(asked: TrafficAsked, max_num_seqs: int) -> Iterator[Diagnostic]:
+    numbers = {
+        "--input-tokens": asked.input_tokens,
+        "--output-tokens": asked.output_tokens,
+        "--prompts": asked.prompts_per_request,
+        **{f"--concurrency {one}": one for one in asked.concurrencies},
+    }
+    for option, number in numbers.items():
+        if number < 1:
+            yield R126.at(Place(option), f"`{option}` is `{number}`", "write 1 or more")
+    place, most = Place("--concurrency"), max(asked.concurrencies, default=0)
+    if len(set(asked.concurrencies)) < len(asked.concurrencies):
+        yield R126.at(place, "a concurrency is named twice", "name each once")
+    if most > max_num_seqs:
+        message = f"concurrency {most} is above `scheduler.max_num_seqs` {max_num_seqs}"
+        yield R126.at(place, message, "lower it: the rest would wait in the queue")
+
+
+def _faults_of_requests(asked: TrafficAsked, plan: Plan) -> Iterator[Diagnostic]:
+    """What the engine refuses of such requests, and what it would take turns with."""
+    needed, limit = asked.input_tokens + asked.output_tokens, max_model_len(plan.resolution.request).value
+    if limit is not None and needed > limit:
+        message = f"requests of {needed} tokens are longer than `model.max_model_len` {limit}"
+        yield R126.at(Place("--input-tokens"), message, "shorten them, or raise `model.max_model_len`")
+    memory, most = plan.to_json()["memory"], max(asked.concurrencies, default=0)
+    held = None if memory is None else memory["totals"]["kv_cache_high_tokens"]
+    if held is not None and most * needed > held:
+        message = f"{most} requests of {needed} tokens need {most * needed:,} tokens of KV cache, and it has {held:,}"
+        yield R126.at(Place("--concurrency"), message, "lower it: the engine would stop requests to make room")
+
+
 def _load_json(
     choice: TierChoice,
-    mixed: StepCurve,
+    mixed: MixedSteps,
     budget: Tokens,
     asked: TrafficAsked,
     clients: int,
@@ -105,7 +127,7 @@ def _load_json(
     )
     profile, rates = choice.profile, choice.acceptance.rates
 
-    def played(decode: Mapping[int, StepCurve], drafts_of: DraftsOf) -> dict[str, Any]:
+    def played(decode: Mapping[int, StepCurve], drafts_of: DraftsOf, mixed: MixedSteps = mixed) -> dict[str, Any]:
         times = StepTimes(decode=decode, mixed=mixed, budget_tokens=budget)
         return _served_json(served(traffic, times, rates, drafts_of, new_dice()))
 
@@ -114,7 +136,9 @@ def _load_json(
         "requests": clients,
         "tiers": played(profile.by_drafts, _by_tiers(choice.tiers)),
         "fixed": [{"num_speculative_tokens": k, **played(profile.by_drafts, _fixed(k))} for k in choice.candidates],
-        "without_speculation": None if without is None else played({0: without}, _fixed(0)),
+        "without_speculation": None
+        if without is None
+        else played({0: without}, _fixed(0), replace(mixed, drafter=None)),
     }
 
 

@@ -1,6 +1,6 @@
 """What tiers serve under traffic, for the terminal, made from its JSON form."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from servespec.render.alignment import aligned
@@ -13,7 +13,7 @@ def traffic_text(document: Json) -> str:
     heading = (
         f"predicted by {document['measured_by']}, drafts accepted by position: {rates}\n"
         f"prompts of {document['input_tokens']} tokens, answers of {document['output_tokens']}; "
-        f"{document['prompts_per_request']} requests for each at a time, the next as soon as one is answered\n"
+        f"for each request at a time {document['prompts_per_request']} in all, the next as soon as one is answered\n"
     )
     return f"{heading}\n{aligned(list(traffic_rows(document)))}\n"
 
@@ -25,15 +25,21 @@ def traffic_rows(document: Json) -> Iterator[tuple[str, ...]]:
     yield ("requests", "tokens/s", *fixed, "x none", "best K", "mixed steps")
     for load in document["loads"]:
         tiers, without = load["tiers"], load["without_speculation"]
-        best = max(load["fixed"], key=lambda one: one["tokens_per_second"])
         yield (
             str(load["requests"]),
             f"{tiers['tokens_per_second']:.0f}",
             *(_times(tiers, one) for one in load["fixed"]),
             "-" if without is None else _times(tiers, without),
-            str(best["num_speculative_tokens"]),
+            _best(load["fixed"]),
             f"{tiers['mixed_steps'] / (tiers['mixed_steps'] + tiers['decode_steps']):.0%}",
         )
+
+
+def _best(fixed: Sequence[Json]) -> str:
+    """Every K where all serve alike, as with answers of one token."""
+    most = max(one["tokens_per_second"] for one in fixed)
+    best = [str(one["num_speculative_tokens"]) for one in fixed if one["tokens_per_second"] == most]
+    return best[0] if len(best) == 1 else ", ".join(best)
 
 
 def _times(one: Json, other: Json) -> str:

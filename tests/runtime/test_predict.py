@@ -50,7 +50,7 @@ def test_the_table_has_a_line_for_each_load() -> None:
     done = run(SPEC, "--concurrency", "1,16", *SHORT)
 
     lines = done.stdout.splitlines()
-    assert lines[1].startswith("prompts of 32 tokens, answers of 72; 3 requests for each at a time")
+    assert lines[1].startswith("prompts of 32 tokens, answers of 72; for each request at a time 3 in all")
     assert [line.split()[0] for line in lines[3:]] == ["requests", "1", "16"]
     assert lines[3].split()[2:10] == ["x", "K=0", "x", "K=1", "x", "K=3", "x", "K=7"]
 
@@ -62,6 +62,12 @@ def test_the_table_has_a_line_for_each_load() -> None:
         ((SPEC, "--concurrency", "513"), "concurrency 513 is above `scheduler.max_num_seqs` 512"),
         ((SPEC, "--concurrency", "0"), "`--concurrency 0` is `0`"),
         ((SPEC, "--output-tokens", "0"), "`--output-tokens` is `0`"),
+        ((SPEC, "--concurrency", "4,4"), "a concurrency is named twice"),
+        ((SPEC, "--input-tokens", "4096"), "requests of 4224 tokens are longer than `model.max_model_len` 4096"),
+        (
+            (SPEC, "--concurrency", "512", "--set", "memory.kv_cache_memory_bytes=2GiB"),
+            "512 requests of 384 tokens need 196,608 tokens of KV cache",
+        ),
         ((SPEC, "--concurrency", "many"), "`many` is not a whole number"),
         (
             (SPEC, "--set", "scheduler.max_num_batched_tokens=16384"),

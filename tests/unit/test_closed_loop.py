@@ -1,5 +1,6 @@
 """Steps of a server played one by one: by hand where they can be counted, else by what must hold of any traffic."""
 
+from dataclasses import replace
 from math import ceil
 
 import pytest
@@ -7,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servespec.compiler.curves.closed_loop import Served, StepTimes, Traffic, conditional, served
+from servespec.compiler.curves.mixed_steps import MixedSteps
 from servespec.compiler.curves.step_curve import StepCurve, TimedPoint, step_curve
 from servespec.compiler.curves.tiers import Candidate
 from servespec.runtime.traffic_dice import new_dice
@@ -27,6 +29,13 @@ def rising(seconds: float, last: int) -> StepCurve:
     return curve
 
 
+def mixed(target: StepCurve) -> MixedSteps:
+    """All of it is the target's, whatever is sampled or drafted."""
+    nothing = step_curve([TimedPoint(size=1, seconds=1e-12), TimedPoint(size=4096, seconds=1e-12)])
+    assert nothing is not None
+    return MixedSteps(target=target, drafter=None, sampling={0: nothing}, drafting={}, drafts=0, requests=1)
+
+
 def play(
     clients: int,
     requests: int,
@@ -38,7 +47,7 @@ def play(
     budget: int = 64,
 ) -> Served:
     """Decodes take a second, steps with prompts two."""
-    times = StepTimes(decode={k: flat(1.0)}, mixed=flat(2.0), budget_tokens=Tokens(budget))
+    times = StepTimes(decode={k: flat(1.0)}, mixed=mixed(flat(2.0)), budget_tokens=Tokens(budget))
     return served(traffic(clients, requests, prompt, answer), times, rates, lambda _: k, new_dice())
 
 
@@ -72,7 +81,7 @@ def test_steps_that_can_be_counted(
 
 def test_a_step_of_several_query_lengths_is_a_mixed_one() -> None:
     """Two requests begin with one draft each; the second prompt waits for the first one's step."""
-    times = StepTimes(decode={0: flat(1.0), 1: flat(1.0)}, mixed=flat(2.0), budget_tokens=Tokens(4))
+    times = StepTimes(decode={0: flat(1.0), 1: flat(1.0)}, mixed=mixed(flat(2.0)), budget_tokens=Tokens(4))
 
     found = served(traffic(2, 2, 4, 3), times, (1.0,), lambda requests: 1 if requests == 1 else 0, new_dice())
 
@@ -80,9 +89,41 @@ def test_a_step_of_several_query_lengths_is_a_mixed_one() -> None:
     assert (found.decode_steps, found.mixed_steps) == (1, 3)
 
 
+def test_what_does_not_fit_a_step_is_drafted_shorter_or_waits() -> None:
+    """Three requests with three drafts each in a step of six tokens: four, two, none."""
+    times = StepTimes(decode={3: flat(1.0)}, mixed=mixed(flat(2.0)), budget_tokens=Tokens(6))
+
+    found = served(traffic(3, 3, 2, 9), times, (1.0, 1.0, 1.0), lambda _: 3, new_dice())
+
+    # All prompts; 4 + 2 tokens, twice, which ends the first; the second one's last 4 and 2 of the third's; its last 6.
+    assert (found.decode_steps, found.mixed_steps) == (2, 4)
+
+
+def test_parts_of_a_mixed_step_follow_its_own_requests_and_drafts() -> None:
+    """Timed with five requests of seven drafts: step 0 took 2 of 8 seconds, each later draft one."""
+    drafting = {1: flat(2.0), 7: rising_by_requests(2.0, 6.0)}
+    steps = MixedSteps(
+        target=flat(10.0), drafter=flat(8.0), sampling={0: flat(0.5), 7: flat(0.7)}, drafting=drafting,
+        drafts=7, requests=5,
+    )  # fmt: skip
+
+    assert steps.seconds(100, 5, 7, 7) == pytest.approx(10 + 0.7 + 8)
+    assert steps.seconds(100, 5, 0, 1) == pytest.approx(10 + 0.5 + 2)
+    assert steps.seconds(100, 5, 0, 0) == pytest.approx(10 + 0.5 + 2)
+    assert steps.seconds(100, 10, 7, 3) == pytest.approx(10 + 0.7 + 2 + 2 * 2)
+    assert replace(steps, drafter=None).seconds(100, 10, 0, 0) == pytest.approx(10 + 0.5)
+
+
+def rising_by_requests(step0: float, later: float) -> StepCurve:
+    """``later`` seconds of six later steps with five requests, twice that with ten."""
+    curve = step_curve([TimedPoint(size=5, seconds=step0 + later), TimedPoint(size=10, seconds=step0 + 2 * later)])
+    assert curve is not None
+    return curve
+
+
 def test_long_answers_come_at_the_speed_of_a_steady_batch() -> None:
     steps = rising(0.01, 512)
-    times = StepTimes(decode={3: steps}, mixed=rising(0.01, 4096), budget_tokens=Tokens(4096))
+    times = StepTimes(decode={3: steps}, mixed=mixed(rising(0.01, 4096)), budget_tokens=Tokens(4096))
 
     found = served(traffic(16, 16, 32, 4000), times, RATES, lambda _: 3, new_dice())
 
@@ -107,8 +148,9 @@ def test_what_holds_of_any_traffic(clients: int, rounds: int, prompt: int, answe
     load = traffic(clients, clients * rounds, prompt, answer)
 
     def at(scale: float) -> Served:
-        decode, mixed = rising(scale, 16), rising(2 * scale, 256)
-        times = StepTimes(decode={k: decode}, mixed=mixed, budget_tokens=Tokens(budget))
+        times = StepTimes(
+            decode={k: rising(scale, 16)}, mixed=mixed(rising(2 * scale, 256)), budget_tokens=Tokens(budget)
+        )
         return served(load, times, RATES, lambda _: k, new_dice())
 
     one, slower = at(1.0), at(2.0)

@@ -10,6 +10,7 @@ Source: vllm/v1/core/sched/scheduler.py: Scheduler.schedule.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from servespec.compiler.curves.mixed_steps import MixedSteps
 from servespec.compiler.curves.step_curve import StepCurve
 from servespec.units import Requests, Tokens
 
@@ -31,15 +32,11 @@ class Traffic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTimes:
-    """Seconds of decode steps by K and requests, and of mixed steps by tokens, at most ``budget_tokens`` of them."""
+    """Seconds of decode steps by K and requests, and of mixed steps, at most ``budget_tokens`` of them."""
 
     decode: Mapping[int, StepCurve]
-    mixed: StepCurve
+    mixed: MixedSteps
     budget_tokens: Tokens
-
-    def of_mixed(self, tokens: int) -> float:
-        """A step of fewer tokens than were timed is taken to be no faster than the smallest that was."""
-        return self.mixed.seconds_at(max(tokens, self.mixed.first))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,16 +78,15 @@ class _Loop:
         """One step of everything that runs; what has ended makes room for the next requests."""
         self._admit()
         decoding = list(self._decoding())
-        chunks = self._chunks(int(self.times.budget_tokens) - sum(1 + one.drafts for one in decoding))
-        self._take_time(decoding, sum(chunks.values()))
+        chunks = self._chunks(int(self.times.budget_tokens) - sum(drafts + 1 for _, drafts in decoding))
         k = self.drafts_of(Requests(len(decoding) + len(chunks)))
-        for one in decoding:
-            one.answer_left -= 1 + self._accepted(one.drafts)
+        self._take_time([drafts for _, drafts in decoding], chunks, k)
+        for one, drafts in decoding:
+            one.answer_left -= 1 + self._accepted(drafts)
         for at, tokens in chunks.items():
             self.running[at].prompt_left -= tokens
             self.running[at].answer_left -= self.running[at].is_decoding
-        scheduled = [*decoding, *(self.running[at] for at in chunks)]
-        for one in scheduled:
+        for one in (*(one for one, _ in decoding), *(self.running[at] for at in chunks)):
             one.drafts = k if one.is_decoding else 0
         self.running = [one for one in self.running if one.answer_left > 0]
 
@@ -99,13 +95,14 @@ class _Loop:
         self.waiting -= new
         self.running += [_Request(self.traffic.input_tokens, self.traffic.output_tokens) for _ in range(new)]
 
-    def _decoding(self) -> Iterator[_Request]:
-        """Those of the step, in order; where all their drafts do not fit, the rest waits for a later one."""
+    def _decoding(self) -> Iterator[tuple[_Request, int]]:
+        """Those of the step with the drafts that it verifies; the last one that fits verifies as many as fit."""
         left_tokens = int(self.times.budget_tokens)
         for one in self.running:
-            left_tokens -= 1 + one.drafts if one.is_decoding else 0
-            if one.is_decoding and left_tokens >= 0:
-                yield one
+            if one.is_decoding and left_tokens > 0:
+                drafts = min(one.drafts, left_tokens - 1)
+                left_tokens -= 1 + drafts
+                yield one, drafts
 
     def _chunks(self, left_tokens: int) -> dict[int, int]:
         """Prompt tokens of this step, by the place of their request."""
@@ -117,15 +114,15 @@ class _Loop:
                 left_tokens -= tokens
         return chunks
 
-    def _take_time(self, decoding: Sequence[_Request], prompt_tokens: int) -> None:
-        lengths = {one.drafts for one in decoding}
-        if prompt_tokens or len(lengths) > 1:
-            tokens = prompt_tokens + sum(1 + one.drafts for one in decoding)
-            self.seconds += self.times.of_mixed(tokens)
+    def _take_time(self, verified: Sequence[int], chunks: Mapping[int, int], proposed: int) -> None:
+        is_uniform = not chunks and len(set(verified)) == 1 and verified[0] in self.times.decode
+        if not is_uniform:
+            tokens = sum(chunks.values()) + len(verified) + sum(verified)
+            requests = len(verified) + len(chunks)
+            self.seconds += self.times.mixed.seconds(tokens, requests, max(verified, default=0), proposed)
             self.mixed_steps += 1
         else:
-            (k,) = lengths
-            self.seconds += self.times.decode[k].seconds_at(len(decoding))
+            self.seconds += self.times.decode[verified[0]].seconds_at(len(verified))
             self.decode_steps += 1
 
     def _accepted(self, drafts: int) -> int:

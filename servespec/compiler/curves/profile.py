@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from servespec.compiler.curves.mixed_steps import MixedSteps
 from servespec.compiler.curves.step_curve import StepCurve, TimedPoint, step_curve
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.launch_identity import differing_names
@@ -27,8 +28,8 @@ _QUARTILES_OF_SIGMA: Final = 1.349
 class Profile:
     """``by_drafts`` are whole decode steps by K, in requests; ``without`` those of a server that never drafts.
 
-    ``mixed`` are steps with prompts, in tokens.  ``identity`` is what the engine was started with, as far as the time
-    of a step depends on it; ``without`` and ``mixed`` are None where they were not timed.  ``on_full_graphs`` says of
+    ``mixed`` are steps with prompts, in tokens, and ``mixed_steps`` their parts.  ``identity`` is what the engine was
+    started with, as far as the time of a step depends on it; what was not timed is None.  ``on_full_graphs`` says of
     each (requests, K) whether it ran from a FULL graph.
     """
 
@@ -37,6 +38,7 @@ class Profile:
     by_drafts: Mapping[int, StepCurve]
     without: StepCurve | None
     mixed: StepCurve | None
+    mixed_steps: MixedSteps | None
     on_full_graphs: Mapping[tuple[int, int], bool]
 
 
@@ -61,6 +63,7 @@ def profile_of(documents: Mapping[str, Json]) -> Profile | str:
         by_drafts={k: curve for k, curve in curves.items() if curve is not None},
         without=step_curve(_undrafted_points(decodes)),
         mixed=step_curve(_point(size["tokens"], size["modes"][0]) for size in sizes if size["kind"] == "mixed"),
+        mixed_steps=_mixed_steps(decodes, [size for size in sizes if size["kind"] == "mixed"]),
         on_full_graphs={
             (size["requests"], size["next_drafts"]): size["modes"][0]["mode"] == CudaGraphMode.FULL for size in decodes
         },
@@ -80,6 +83,31 @@ def _undrafted_points(decodes: Sequence[Json]) -> Iterator[TimedPoint]:
         if size["next_drafts"] == 0 and size["query_len"] == 1:
             drafting = mode["parts"]["drafter"]
             yield _point(size["requests"], {**mode, "median_seconds": mode["median_seconds"] - drafting})
+
+
+def _mixed_steps(decodes: Sequence[Json], mixed: Sequence[Json]) -> MixedSteps | None:
+    target = _part_curve(mixed, "target", "tokens")
+    by_drafts = {k: [size for size in decodes if size["next_drafts"] == k] for k in {d["next_drafts"] for d in decodes}}
+    sampling = {k: _part_curve(sizes, "sampling", "requests") for k, sizes in sorted(by_drafts.items())}
+    drafting = {k: _part_curve(sizes, "drafter", "requests") for k, sizes in sorted(by_drafts.items())}
+    if target is None or None in sampling.values():
+        return None
+    return MixedSteps(
+        target=target,
+        drafter=_part_curve(mixed, "drafter", "tokens"),
+        sampling={k: curve for k, curve in sampling.items() if curve is not None},
+        drafting={k: curve for k, curve in drafting.items() if curve is not None},
+        drafts=max(size["next_drafts"] for size in mixed),
+        requests=max(size["requests"] for size in mixed),
+    )
+
+
+def _part_curve(sizes: Sequence[Json], part: str, unit: str) -> StepCurve | None:
+    """None where some step has none of it, as where nothing is drafted."""
+    seconds = [(size[unit], size["modes"][0]["parts"][part]) for size in sizes]
+    if any(took <= 0 for _, took in seconds):
+        return None
+    return step_curve(TimedPoint(size=at, seconds=took) for at, took in seconds)
 
 
 def _point(size: int, mode: Json) -> TimedPoint:
