@@ -26,7 +26,7 @@ _POLL_SECONDS: Final = 0.02
 def ask_for_last_reports(folder: Path, root_pid: int, wait_seconds: float = _WAIT_SECONDS) -> None:
     """Returns once every worker below the process ``root_pid`` has answered, or after ``wait_seconds``.
 
-    ``folder`` holds the workers' reports of their captures, which name their processes.
+    ``folder`` holds the workers' reports of their captures, which name the processes of those that answer.
     """
     asked = list(_asked(folder, root_pid))
     deadline = time.monotonic() + wait_seconds

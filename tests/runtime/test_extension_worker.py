@@ -328,14 +328,16 @@ def test_a_worker_says_what_it_holds_whenever_it_is_asked(worker: SimpleNamespac
 
 
 @needs_engine
-def test_a_worker_in_a_thread_is_not_asked(worker: SimpleNamespace) -> None:
-    """Python takes handlers from the main thread alone."""
+def test_a_worker_in_a_thread_is_not_asked(worker: SimpleNamespace, tmp_path: Path) -> None:
+    """Python takes handlers from the main thread alone, so its report names no process to ask."""
     before = signal.getsignal(LAST_REPORT_SIGNAL)
 
     with ThreadPoolExecutor(1) as pool:
         pool.submit(PlannedGraphs.init_worker_extension, worker).result()
+        pool.submit(worker.model_runner.capture_model).result()
 
     assert signal.getsignal(LAST_REPORT_SIGNAL) is before
+    assert json.loads((tmp_path / "captured-1-0.json").read_text())["pid"] is None
 
 
 @needs_engine

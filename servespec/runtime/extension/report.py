@@ -10,6 +10,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -45,7 +46,7 @@ def write_report(worker: Any, sha256: str, took: Took, remedies: Mapping[str, in
     """Leaves this worker's report of what it captured, and of how often each remedy in force did its work."""
     content = {
         "sha256": sha256,
-        "pid": os.getpid(),
+        "pid": _answering_pid(worker),
         "capture_seconds": round(took.seconds, 3),
         "graph_bytes": took.graph_bytes,
         "split_rule_tokens": split_rule_tokens(worker.model_runner),
@@ -63,7 +64,23 @@ def answer_when_asked(worker: Any) -> None:
     WorkerProc.worker_main.
     """
     if threading.current_thread() is threading.main_thread():
-        signal.signal(LAST_REPORT_SIGNAL, lambda *_: write_left(worker))
+        signal.signal(LAST_REPORT_SIGNAL, _Answer(worker))
+
+
+def _answering_pid(worker: Any) -> int | None:
+    """None of a worker that does not answer: the signal would end its process."""
+    handler = signal.getsignal(LAST_REPORT_SIGNAL)
+    return os.getpid() if isinstance(handler, _Answer) and handler.worker is worker else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """The handler of a worker's process."""
+
+    worker: Any
+
+    def __call__(self, *_: object) -> None:
+        write_left(self.worker)
 
 
 def write_left(worker: Any) -> None:
