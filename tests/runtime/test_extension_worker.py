@@ -1,5 +1,6 @@
 """The extension at work in a worker: what it refuses, and what it leaves behind. Its graphs: tests/differential."""
 
+import errno
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 
 from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
 from servespec.compiler.lower import EXTENSION_CLASS
-from servespec.runtime.extension import replay, step_times
+from servespec.runtime.extension import replay, report, step_times
 from servespec.runtime.extension.failure import PHASES
 from servespec.runtime.extension.install import PlanMismatchError
 from servespec.runtime.extension.report import LAST_REPORT_SIGNAL
@@ -325,6 +326,25 @@ def test_a_worker_says_what_it_holds_whenever_it_is_asked(worker: SimpleNamespac
     captured, left = (json.loads((tmp_path / f"{name}-1-0.json").read_text()) for name in ("captured", "left"))
     assert captured["pid"] == os.getpid()
     assert [len(one["managers"][0]["full"]) for one in (captured, left)] == [2, 1]
+
+
+@needs_engine
+def test_an_answer_that_cannot_be_written_leaves_the_engine_alone(
+    worker: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    PlannedGraphs.init_worker_extension(worker)
+    worker.model_runner.capture_model()
+    asked: list[Path] = []
+
+    def write(path: Path, _: str) -> None:
+        asked.append(path)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(report, "write_private", write)
+
+    os.kill(os.getpid(), LAST_REPORT_SIGNAL)
+
+    assert asked == [tmp_path / "left-1-0.json"]
 
 
 @needs_engine

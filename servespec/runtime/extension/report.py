@@ -10,6 +10,7 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -75,12 +76,13 @@ def _answering_pid(worker: Any) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The handler of a worker's process."""
+    """The handler of a worker's process; what it raised would be raised wherever the engine is at that moment."""
 
     worker: Any
 
     def __call__(self, *_: object) -> None:
-        write_left(self.worker)
+        with suppress(OSError):
+            write_left(self.worker)
 
 
 def write_left(worker: Any) -> None:
