@@ -35,11 +35,16 @@ def ask_for_last_reports(folder: Path, root_pid: int, wait_seconds: float = _WAI
 
 
 def _asked(folder: Path, root_pid: int) -> Iterator[Path]:
-    """Where each worker that was asked writes its answer; a process that is no worker of this engine is left alone."""
+    """Where each worker that was asked writes its answer, and an earlier one is gone.
+
+    A process that is no worker of this engine is left alone.
+    """
     ours = descendants(root_pid)
     for path in sorted(folder.glob(f"{_CAPTURED}-*.json")):
         pid = json.loads(path.read_text(encoding="utf-8")).get("pid")
         if pid in ours:
-            with suppress(ProcessLookupError):
+            answer = path.with_name(path.name.replace(_CAPTURED, _LEFT, 1))
+            with suppress(OSError):
+                answer.unlink(missing_ok=True)
                 os.kill(pid, LAST_REPORT_SIGNAL)
-                yield path.with_name(path.name.replace(_CAPTURED, _LEFT, 1))
+                yield answer

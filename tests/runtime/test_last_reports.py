@@ -17,7 +17,15 @@ pytestmark = pytest.mark.timeout(60)
 WORKER = """
 import pathlib, signal, sys, time
 path = pathlib.Path(sys.argv[1])
-signal.signal(signal.SIGUSR1, lambda *_: path.write_text("{}"))
+
+def answer(*_):
+    time.sleep(0.2)  # until its step is done
+    part = path.with_suffix(".part")
+    part.write_text("{}")
+    part.replace(path)
+
+
+signal.signal(signal.SIGUSR1, answer)
 print("up", flush=True)
 time.sleep(600)
 """
@@ -55,6 +63,15 @@ def test_every_worker_has_answered_when_it_returns(workers: list[Worker], tmp_pa
 
     assert all(one.left.is_file() for one in workers)
     assert all(one.process.poll() is None for one in workers)
+
+
+def test_an_earlier_answer_is_not_taken_for_the_one_asked_for(workers: list[Worker], tmp_path: Path) -> None:
+    for one in workers:
+        one.left.write_text("an earlier one")
+
+    ask_for_last_reports(tmp_path, os.getpid(), 30.0)
+
+    assert [one.left.read_text() for one in workers] == ["{}", "{}"]
 
 
 def test_processes_of_others_are_left_alone(workers: list[Worker], tmp_path: Path) -> None:
