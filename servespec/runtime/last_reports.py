@@ -9,7 +9,7 @@ Source: vllm/v1/engine/core_client.py: MPClient.shutdown; vllm/v1/utils.py: shut
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -23,28 +23,37 @@ _WAIT_SECONDS: Final = 2.0
 _POLL_SECONDS: Final = 0.02
 
 
-def ask_for_last_reports(folder: Path, root_pid: int, wait_seconds: float = _WAIT_SECONDS) -> None:
+def ask_for_last_reports(reports: Iterable[Path], root_pid: int, wait_seconds: float = _WAIT_SECONDS) -> None:
     """Returns once every worker below the process ``root_pid`` has answered, or after ``wait_seconds``.
 
-    ``folder`` holds the workers' reports of their captures, which name the processes of those that answer.
+    ``reports`` are the workers' reports of their captures, which name the processes of those that answer.
     """
-    asked = list(_asked(folder, root_pid))
+    asked = list(_asked(reports, root_pid))
     deadline = time.monotonic() + wait_seconds
     while not all(path.is_file() for path in asked) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
 
 
-def _asked(folder: Path, root_pid: int) -> Iterator[Path]:
+def _asked(reports: Iterable[Path], root_pid: int) -> Iterator[Path]:
     """Where each worker that was asked writes its answer, and an earlier one is gone.
 
     A process that is no worker of this engine is left alone.
     """
     ours = descendants(root_pid)
-    for path in sorted(folder.glob(f"{_CAPTURED}-*.json")):
-        pid = json.loads(path.read_text(encoding="utf-8")).get("pid")
+    for path in reports:
+        pid = _pid_in(path)
         if pid in ours:
             answer = path.with_name(path.name.replace(_CAPTURED, _LEFT, 1))
             with suppress(OSError):
                 answer.unlink(missing_ok=True)
                 os.kill(pid, LAST_REPORT_SIGNAL)
                 yield answer
+
+
+def _pid_in(report: Path) -> int | None:
+    """None in what is no whole report: the engine stops all the same."""
+    with suppress(OSError, ValueError):
+        content = json.loads(report.read_text(encoding="utf-8"))
+        pid = content.get("pid") if isinstance(content, dict) else None
+        return pid if type(pid) is int else None
+    return None

@@ -17,13 +17,19 @@ from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place, Severity, SpecError, has_errors
 from servespec.runtime.capture import Capture
 from servespec.runtime.capture_log import log_capture
-from servespec.runtime.capture_report import graphs_at_exit, remove_reports, report_capture, verification_steps
+from servespec.runtime.capture_report import (
+    graphs_at_exit,
+    rank_names,
+    remove_reports,
+    report_capture,
+    verification_steps,
+)
 from servespec.runtime.config_rules import R010
 from servespec.runtime.device_memory import device_use, not_returned
 from servespec.runtime.dispatch_counts import read_counts, remove_counts
 from servespec.runtime.dispatch_logger import KEEP_VARIABLE
 from servespec.runtime.engine_log import said_numbers
-from servespec.runtime.extension.report import FOLDER_VARIABLE
+from servespec.runtime.extension.report import FOLDER_VARIABLE, report_name
 from servespec.runtime.installed_engine import InstalledEngine, find_installed_engine
 from servespec.runtime.last_reports import ask_for_last_reports
 from servespec.runtime.launch import LaunchCommand
@@ -148,13 +154,14 @@ def run(
         return Outcome(exit_code_of(unwritable.rule), (unwritable,), serving.command.log_path)
     gpus = 0 if is_cpu(plan.resolution.device) else plan.resolution.device_count
     before = device_use(gpus) if gpus else None
+    reports = [serving.folder / name for name in rank_names(plan, report_name)]
     outcome = serve(
         serving.command,
         ready_timeout_seconds=serving.ready_timeout_seconds,
         on_event=on_event,
         verify=launch.check,
         task=task,
-        before_stop=partial(ask_for_last_reports, serving.folder),
+        before_stop=partial(ask_for_last_reports, reports),
     )
     return launch.end(outcome, not_returned(before, gpus, Place(str(outcome.log_path))))
 

@@ -1,12 +1,14 @@
-"""What a launch is made of: the engine's environment."""
+"""What a launch is made of: the engine's environment, and whom it asks before it stops."""
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from servespec.runtime.serving import serving_of
+from servespec.runtime.serving import run, serving_of
+from servespec.runtime.supervise import BeforeStop, Outcome
 from tests.plans import compiled, spec_of
 
 
@@ -47,3 +49,25 @@ def test_statistics_that_are_off_load_no_plug_in(tmp_path: Path) -> None:
 
 def test_statistics_that_the_spec_asks_for_stay_in_the_engines_log(tmp_path: Path) -> None:
     assert environment_of(tmp_path, args={"cudagraph_metrics": True})["SERVESPEC_KEEP_STATISTICS"] == "1"
+
+
+def test_the_workers_of_the_plan_are_asked_before_the_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else lies in the folder."""
+    sections = {"hardware": {"gpu": "h200", "count": 2}, "parallel": {"data_parallel_size": 2}}
+    plan = compiled(spec_of("qwen3-8b", "h200", engine={"version": "0.33.0"}, **sections))
+    asked: list[tuple[list[str], int]] = []
+
+    def serve(*_: object, before_stop: BeforeStop, **__: object) -> Outcome:
+        (tmp_path / "captured-copy.json").write_text("{")
+        before_stop(7)
+        return Outcome(0, (), tmp_path / "engine.log")
+
+    def ask(reports: Iterable[Path], root_pid: int) -> None:
+        asked.append(([str(path.relative_to(tmp_path)) for path in reports], root_pid))
+
+    monkeypatch.setattr("servespec.runtime.serving.serve", serve)
+    monkeypatch.setattr("servespec.runtime.serving.ask_for_last_reports", ask)
+
+    run(plan, serving_of(plan, tmp_path), print)
+
+    assert asked == [(["captured-0-0.json", "captured-1-0.json"], 7)]
