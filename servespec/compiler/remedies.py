@@ -15,6 +15,7 @@ from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.graphs.shape import Runner, Shape
 from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.graph_pools import GraphRemedy
+from servespec.compiler.parallel_ranks import world_ranks
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.provenance import Origin, Resolved
 from servespec.schema.spec import ServingSpec
@@ -47,16 +48,21 @@ def _proofs(resolution: Resolution) -> Mapping[Remedy, ProvenRemedy]:
 def architecture_of(resolution: Resolution) -> Architecture | None:
     """None without a draft model, where a config names several architectures or none, and on another engine's source.
 
-    Builds of one release differ in what follows the `+` of their versions, and have the same source.
+    None too where the launch has more than one rank or LoRA, or where it is not known what the target attends with: a
+    capture then holds more than was replayed.  Builds of one release differ in what follows the `+` of their versions,
+    and have the same source.
     """
-    engine, draft = resolution.engine, resolution.request.draft
+    engine, spec, draft = resolution.engine, resolution.request.spec, resolution.request.draft
     if draft is None or not engine.verified:
+        return None
+    if world_ranks(spec) > 1 or spec.lora is not None or not resolution.candidates:
         return None
     target_names, draft_names = resolution.request.target.traits.architectures, draft.traits.architectures
     if len(target_names) != 1 or len(draft_names) != 1:
         return None
     release, capability = engine.version.partition("+")[0], resolution.device.compute_capability
-    return Architecture(release, capability, target_names[0], draft_names[0])
+    backend = resolution.candidates[0].backend
+    return Architecture(release, capability, target_names[0], draft_names[0], backend)
 
 
 def with_remedies(resolution: Resolution, in_force: Sequence[Remedy]) -> Resolution:

@@ -251,15 +251,15 @@ class LoraSection(OpenSection):
 class RemediesSection(Section):
     """Memory that captures need not hold, under the worker extension. `auto`: on where the lowering is `extension`
     anyway and the remedy was measured on these architectures, of models and GPU, and its graphs held against eager;
-    else off."""
+    else off, and off where there is more than one rank or LoRA."""
 
     weak_aux_outputs: Remedy = "auto"
     """Release auxiliary hidden states that breakable piecewise captures keep alive. Source:
     vllm/compilation/breakable_cudagraph.py."""
     one_capture_stream: Remedy = "auto"
     """Capture target and drafter on one stream, so that the drafter reuses the target's free blocks. `auto`: on for
-    `Qwen3ForCausalLM` with `LlamaForCausalLMEagle3` on compute capability 9.0 with vLLM 0.33.0, else off. Source:
-    vllm/v1/worker/gpu/cudagraph_utils.py."""
+    `Qwen3ForCausalLM` with `LlamaForCausalLMEagle3` on compute capability 9.0 with vLLM 0.33.0, `FLASH_ATTN`, one rank
+    and no LoRA, else off. Source: vllm/v1/worker/gpu/cudagraph_utils.py."""
     stepwise_draft_logits: Remedy = "auto"
     """Compute DSpark's draft logits step by step."""
     indexer_row_chunks: Remedy = "auto"

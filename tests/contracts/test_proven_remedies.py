@@ -140,6 +140,7 @@ def row_of(proof: ProvenRemedy) -> str:
         f"`{where.drafter}`",
         f"{major}.{minor}",
         where.engine_version,
+        f"`{where.attention_backend}`",
         f"[{saved.value / (1 << 30):.2f} GiB]({saved.path.replace('docs', '..', 1)})",
         f"[{replayed.value} graphs, all as eager]({replayed.path.replace('docs', '..', 1)})",
     )

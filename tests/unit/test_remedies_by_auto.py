@@ -14,7 +14,7 @@ from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.line import Part
 from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.plan import Plan
-from servespec.compiler.remedies import remedies_in_force
+from servespec.compiler.remedies import architecture_of, remedies_in_force
 from servespec.compiler.remedy_savings import RemedyState
 from servespec.provenance import Origin
 from servespec.render.explanation import explanation
@@ -115,7 +115,8 @@ def test_explain_names_every_architecture() -> None:
         major, minor = proven.architecture.compute_capability
 
         assert f"on for `{proven.architecture.target}` with `{proven.architecture.drafter}`" in text
-        assert f"on compute capability {major}.{minor} with vLLM {proven.architecture.engine_version}, else off" in text
+        assert f"on compute capability {major}.{minor} with vLLM {proven.architecture.engine_version}, " in text
+        assert f"`{proven.architecture.attention_backend}`, one rank and no LoRA, else off" in text
 
 
 # Off
@@ -167,6 +168,53 @@ def test_another_compute_capability(gpu: str) -> None:
 
     assert found.lowered.lowering is Lowering.EXTENSION
     assert is_off(found)
+
+
+@pytest.mark.parametrize("field", ["tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size"])
+def test_more_ranks_than_were_measured(field: str) -> None:
+    hardware: Json = {"gpu": "h200", "count": 2}
+    found = plan(hardware=hardware, parallel={field: 2}, engine=EXTENSION)
+
+    assert found.lowered.lowering is Lowering.EXTENSION
+    assert is_off(found)
+
+
+def test_the_ranks_of_a_prefill_are_counted() -> None:
+    """The proven models have no plan with them: their attention has no such parallelism."""
+    layout: Json = {"hardware": {"gpu": "h200", "count": 2}, "parallel": {"prefill_context_parallel_size": 2}}
+    asked, resolution = compile_request(source_of(spec(**layout)), Options()).spec, plan().resolution
+
+    assert architecture_of(replace(resolution, request=replace(resolution.request, spec=asked))) is None
+
+
+def test_one_rank_of_every_kind_is_one_rank() -> None:
+    one_each = {"tensor_parallel_size": 1, "pipeline_parallel_size": 1, "data_parallel_size": 1}
+
+    assert plan(parallel=one_each).lowered.remedies == (STREAM,)
+
+
+@pytest.mark.parametrize("lora", [{}, {"max_loras": 2}])
+def test_lora(lora: Json) -> None:
+    found = plan(lora=lora, engine=EXTENSION)
+
+    assert found.lowered.lowering is Lowering.EXTENSION
+    assert is_off(found)
+
+
+@pytest.mark.parametrize(("backend", "remedies"), [("FLASH_ATTN", (STREAM,)), ("auto", (STREAM,)), ("TRITON_ATTN", ())])
+def test_what_the_target_attends_with(backend: str, remedies: tuple[Remedy, ...]) -> None:
+    found = plan(attention={"backend": backend}, engine=EXTENSION)
+
+    assert found.lowered.lowering is Lowering.EXTENSION
+    assert found.lowered.remedies == remedies
+    assert is_off(found) is not bool(remedies)
+
+
+def test_an_attention_that_is_not_known() -> None:
+    resolution = plan().resolution
+
+    assert architecture_of(resolution) is not None
+    assert architecture_of(replace(resolution, candidates=())) is None
 
 
 def test_another_target_although_it_was_measured() -> None:

@@ -14,13 +14,15 @@ from servespec.units import Bytes
 class Architecture:
     """What a proof holds for: the models by the architectures in their configs, the GPU by its compute capability.
 
-    Sizes of the models, number and name of the GPUs, and sizes of the graphs are not part of it.
+    Every one is of a launch of one rank without LoRA; ``attention_backend`` is the target's.  Sizes of the models, the
+    name of the GPU, and sizes of the graphs are not part of it.
     """
 
     engine_version: str
     compute_capability: tuple[int, int]
     target: str
     drafter: str
+    attention_backend: str
 
     @property
     def words(self) -> str:
@@ -46,7 +48,7 @@ _MEASUREMENTS = "docs/measurements"
 PROVEN_REMEDIES: Final = (
     ProvenRemedy(
         remedy="one_capture_stream",
-        architecture=Architecture("0.33.0", (9, 0), "Qwen3ForCausalLM", "LlamaForCausalLMEagle3"),
+        architecture=Architecture("0.33.0", (9, 0), "Qwen3ForCausalLM", "LlamaForCausalLMEagle3", "FLASH_ATTN"),
         saved=Sourced(
             Bytes(2_382_364_672),
             "bytes",
