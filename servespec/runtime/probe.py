@@ -58,7 +58,7 @@ def _parsed(row: list[str]) -> PresentGpu | None:
     if len(row) != 4 or not row[1].isdecimal():
         return None
     major, _, minor = row[2].partition(".")
-    if not (major.isdecimal() and minor.isdigit()):
+    if not (major.isdecimal() and minor.isdecimal()):
         return None
     free_mib = int(row[3]) if row[3].isdecimal() else None
     return PresentGpu(row[0], int(row[1]), (int(major), int(minor)), free_mib)
