@@ -21,8 +21,8 @@ class ForwardPass:
     """Bytes of a token in each tensor, 0 where the model has none or its config does not tell.
 
     ``stream`` is the residual, ``wide`` and ``gated`` the two of a dense MLP, ``accumulators`` the temporary tensors of
-    one attention call.  ``queries_in_attention`` says that the operator makes its queries itself, which is in the eager
-    break of a PIECEWISE graph.
+    one attention call, ``latents`` those of the operator of plain MLA.  ``queries_in_attention`` says that the operator
+    makes its queries itself, which is in the eager break of a PIECEWISE graph.
 
     ``is_compiled`` says that all between two attention calls is one compiled piece.  ``scale_group`` is how many
     elements of what a matrix reads share a scale, 0 where it reads bf16.  ``reads_hidden_states`` says that the first
@@ -41,6 +41,7 @@ class ForwardPass:
     gated: int
     router: int
     accumulators: tuple[int, ...] = ()
+    latents: tuple[int, ...] = ()
     queries_in_attention: bool = False
     is_compiled: bool = False
     scale_group: int = 0
@@ -130,6 +131,7 @@ class _Step:
         memory.give(*self.held)
         if self.runs_attention:
             memory.give(*[self._take(width, ACCUMULATORS) for width in forward.accumulators])
+            memory.give(*[self._take(width) for width in forward.latents])
         memory.give(projected, *operands)
         return output
 

@@ -119,6 +119,7 @@ def untold(model: Model) -> tuple[str, ...]:
         "num_hidden_layers": traits.num_hidden_layers,
         "num_attention_heads": traits.num_attention_heads,
         "intermediate_size": traits.intermediate_size or traits.is_mixture_of_experts,
+        "v_head_dim": traits.v_head_dim or traits.kv_lora_rank is None,
     }
     return tuple(name for name, value in needed.items() if not value)
 
@@ -186,13 +187,20 @@ def _accumulators(splits: int, heads: int, width: int) -> tuple[int, ...]:
 
 
 def _latent_widths(traits: ModelTraits, heads: int, width: int) -> dict[str, Any]:
-    """Of compressed attention, queries and outputs are padded; of plain MLA, outputs have the latent width."""
+    """Of compressed attention, queries and outputs are padded; plain MLA has latent outputs in its operator only.
+
+    Compiled or not, what the operator of plain MLA hands on has the width of the values.
+    Sources: vllm/model_executor/layers/mla.py: MultiHeadLatentAttentionWrapper.forward;
+    vllm/model_executor/layers/attention/mla_attention.py: MLAAttention.forward, MLAAttention.forward_impl;
+    vllm/models/deepseek_v32/attention.py: DeepseekV32Attention.forward.
+    """
     is_compressed = traits.kv_lora_rank is None
     padded = PADDED_HEADS.value * (1 if heads <= PADDED_HEADS.value else 2) if heads and is_compressed else heads
     return {
         "projected": _BF16_BYTES * ((traits.q_lora_rank or 0) + width),
         "query": _BF16_BYTES * padded * width,
         "key": _BF16_BYTES * width,
-        "output": _BF16_BYTES * padded * (traits.kv_lora_rank or width),
+        "output": _BF16_BYTES * padded * (width if is_compressed else traits.v_head_dim or 0),
+        "latents": (_BF16_BYTES * heads * traits.kv_lora_rank,) if traits.kv_lora_rank else (),
         "queries_in_attention": is_compressed,
     }
