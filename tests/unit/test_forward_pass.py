@@ -47,6 +47,13 @@ def test_fp8_inputs_take_half_and_a_scale_for_every_group() -> None:
     assert most_bytes(COMPILED) - most_bytes(fp8) == GATED - (GATED // 2 + 4 * GATED // 2 // 128)
 
 
+def test_experts_read_a_norm_in_bf16_and_make_fp8_of_it() -> None:
+    """Beside what the piece was given, and the residual: the norm, its FP8 copy, and what the experts made."""
+    experts = replace(COMPILED, wide=0, gated=0, projected=0, query=0, key=0, scale_group=128)
+
+    assert most_bytes(experts) == 2 * HIDDEN + HIDDEN + HIDDEN + (HIDDEN // 2 + 4 * HIDDEN // 2 // 128) + HIDDEN
+
+
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_residual_that_the_engine_gives_is_in_no_pool(layers: int) -> None:
     """Only the first layer has it."""

@@ -136,7 +136,10 @@ class _Step:
         return output
 
     def _after_attention(self, output: Block) -> tuple[Block, ...]:
-        """The output and the residual of before are what the next piece is given."""
+        """The output and the residual of before are what the next piece is given.
+
+        Experts are given bf16.
+        """
         operand = self._operand(self.forward.output) if self.forward.scale_group else ()
         self.made = self._take(self.forward.hidden)
         self.memory.give(*operand)
@@ -145,10 +148,14 @@ class _Step:
         else:
             self.memory.give(output)
             self.memory.give(self._next_residual())
-        return self._normed()
+        return self._normed() if self.forward.wide else (self.made,)
 
     def _mlp(self, normed: tuple[Block, ...]) -> None:
-        """Routed experts work in the engine's own workspace, which is there before any graph."""
+        """Routed experts work in the engine's own workspace, which is there before any graph.
+
+        What they make in FP8 of their input is not in it.
+        Source: vllm/model_executor/layers/fused_moe/prepare_finalize/no_dp_ep.py: _quantize_input.
+        """
         forward, memory = self.forward, self.memory
         if forward.wide:
             wide = self._take(forward.wide)
@@ -157,6 +164,7 @@ class _Step:
             memory.give(wide)
         else:
             memory.give(self._take(forward.router))
+            normed = (*normed, *(self._operand(forward.hidden) if forward.scale_group else ()))
         self.made = self._take(forward.hidden)
         memory.give(*normed)
 
