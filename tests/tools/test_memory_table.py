@@ -44,6 +44,28 @@ def test_a_figure_has_one_row(rows: list[table.Row]) -> None:
     assert len(named) == len(set(named)) > 40
 
 
+def widest_graphs(launch: measured.Launch, figure: str) -> tuple[object, ...]:
+    """What the captures of a stage in one mode turn on: model, ranks, stage, mode and the widest size."""
+    resolution, shapes, _ = table.subject_of(launch)
+    stage, mode = figure.removesuffix(measured.WHOLE_STAGE).rsplit(" ", 1)
+    sizes = [one.tokens for one in shapes if (measured.STAGES[one.routine.value], one.mode.value) == (stage, mode)]
+    model = resolution.request.target.config
+    return str(model), resolution.request.spec.parallel.tensor_parallel_size, stage, mode, max(sizes, default=0)
+
+
+def test_rows_with_the_widest_graphs_of_a_fitted_one_are_fitted() -> None:
+    figures = {
+        (launch.name, figure.name): (widest_graphs(launch, figure.name), figure.is_fitted)
+        for launch in measured.own_launches()
+        for figure in launch.figures
+        if figure.name.endswith(measured.WHOLE_STAGE)
+    }
+    fitted = {graphs for graphs, is_fitted in figures.values() if is_fitted}
+
+    assert len(fitted) == 3
+    assert all(is_fitted == (graphs in fitted) for graphs, is_fitted in figures.values())
+
+
 def deepseek_v4(**compilation: object) -> Plan:
     """K=7 at a context of 1M and 1,024 requests; each variant was served under load, stock by its own list."""
     launch = LAUNCHES["DeepSeek-V4-Flash DSpark K=7, plan"]

@@ -61,7 +61,7 @@ def _own(rows: tuple[predicted.Row, ...]) -> Iterator[str]:
         f"{' and '.join(first['device'])}, driver {first['driver']}; {versions}; FlashInfer absent; {first['date']}; "
         "one launch at a time on each GPU. Dummy weights, synthetic acceptance. "
         "Nothing was fitted on these rows but the NCCL buffers of two ranks, and the order of a compiled piece's "
-        "tensors on the three that say so. "
+        "tensors on three of those that say so; the others have the same widest graphs as one of the three. "
         "`held` is all but the KV cache, `added` what went while graphs were captured, and a stage is what its own "
         f"captures took in the allocator. Files: {links}."
     )
