@@ -1,5 +1,7 @@
 """Pools of launches that shared a GPU: every row is within its bound, or named as one that is not."""
 
+from dataclasses import replace
+
 import measured_launches as measured
 import pool_table as table
 import pytest
@@ -36,7 +38,15 @@ def test_graphs_that_are_no_longer_planned_are_not_counted() -> None:
 
 @pytest.mark.parametrize(
     ("measured_mib", "predicted_mib", "is_within"),
-    [(1000.0, 860.0, True), (1000.0, 840.0, False), (100.0, 190.0, True), (0.0, 90.0, True), (0.0, 110.0, False)],
+    [(1000.0, 860.0, True), (1000.0, 840.0, False), (100.0, 130.0, True), (0.0, 30.0, True), (0.0, 40.0, False)],
 )
 def test_a_share_or_a_size_bounds_a_row(measured_mib: float, predicted_mib: float, is_within: bool) -> None:
     assert table.PoolRow("a", "target", measured_mib, predicted_mib).is_within == is_within
+
+
+def test_no_row_is_within_its_bound_whatever_is_predicted() -> None:
+    """Neither nothing nor twice as much would do for a runner that reserved something."""
+    held = [row for row in table.pool_rows() if row.measured_mib]
+
+    assert len(held) == 23
+    assert not any(replace(row, predicted_mib=share * row.measured_mib).is_within for row in held for share in (0, 2))
