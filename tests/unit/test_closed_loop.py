@@ -111,6 +111,7 @@ def test_parts_of_a_mixed_step_follow_its_own_requests_and_drafts() -> None:
     assert steps.seconds(100, 5, 0, 1) == pytest.approx(10 + 0.5 + 2)
     assert steps.seconds(100, 5, 0, 0) == pytest.approx(10 + 0.5 + 2)
     assert steps.seconds(100, 10, 7, 3) == pytest.approx(10 + 0.7 + 2 + 2 * 2)
+    assert steps.seconds(100, 400, 7, 3) == steps.seconds(100, 10, 7, 3)
     assert replace(steps, drafter=None).seconds(100, 10, 0, 0) == pytest.approx(10 + 0.5)
 
 

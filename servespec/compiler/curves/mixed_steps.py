@@ -33,16 +33,17 @@ class MixedSteps:
     def seconds(self, tokens: int, requests: int, verified: int, proposed: int) -> float:
         """Of a step whose requests verify ``verified`` drafts each and propose ``proposed`` for the next one.
 
-        A step of fewer tokens than were timed is taken to be no faster than the smallest that was.
+        Parts of sizes that were not timed are those of the nearest one that was; ``tokens`` above the last raise
+        ValueError.
         """
         size = max(tokens, self.target.first)
-        sampled = self.sampling[_nearest(verified, self.sampling)].seconds_at(requests)
+        sampled = _at(self.sampling[_nearest(verified, self.sampling)], requests)
         return self.target.seconds_at(size) + sampled + self._drafting(size, requests, proposed)
 
     def _drafting(self, tokens: int, requests: int, proposed: int) -> float:
         if self.drafter is None:
             return 0.0
-        step0 = self.drafter.seconds_at(tokens) - max(self.drafts - 1, 0) * self._later_step(self.requests)
+        step0 = _at(self.drafter, tokens) - max(self.drafts - 1, 0) * self._later_step(self.requests)
         return max(step0, 0.0) + max(proposed - 1, 0) * self._later_step(requests)
 
     def _later_step(self, requests: int) -> float:
@@ -51,8 +52,12 @@ class MixedSteps:
         fewest, most = min(drafted, default=0), max(drafted, default=0)
         if fewest == most:
             return 0.0
-        grown = self.drafting[most].seconds_at(requests) - self.drafting[fewest].seconds_at(requests)
+        grown = _at(self.drafting[most], requests) - _at(self.drafting[fewest], requests)
         return max(grown, 0.0) / (most - fewest)
+
+
+def _at(curve: StepCurve, size: int) -> float:
+    return curve.seconds_at(min(max(size, curve.first), curve.last))
 
 
 def _nearest(k: int, timed: Iterable[int]) -> int:
