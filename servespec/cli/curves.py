@@ -11,10 +11,14 @@ from servespec.cli.application import app
 from servespec.cli.options import (
     AllowCode,
     AllowEngine,
+    Concurrency,
     ConfigFile,
     DraftFile,
+    InputTokens,
     Output,
+    OutputTokens,
     PlanFormat,
+    Prompts,
     RecordFolder,
     Settings,
     Spec,
@@ -94,10 +98,10 @@ def acceptance(
 @app.command()
 def predict(
     spec: Spec,
-    concurrency: Annotated[str, typer.Option(metavar="N,...", help="Requests at a time, in requests.")] = "1,16,64",
-    input_tokens: Annotated[int, typer.Option(help="Prompt of one request, in tokens.")] = 256,
-    output_tokens: Annotated[int, typer.Option(help="Answer of one request, in tokens.")] = 128,
-    prompts: Annotated[int, typer.Option(help="Prompts for each request at a time.")] = 4,
+    concurrency: Concurrency = "1,16,64",
+    input_tokens: InputTokens = 256,
+    output_tokens: OutputTokens = 128,
+    prompts: Prompts = 4,
     format: Annotated[PlanFormat, typer.Option(help="How the figures are printed.")] = PlanFormat.text,  # noqa: A002
     output: Output = None,
     settings: Settings = None,
@@ -109,7 +113,8 @@ def predict(
     """What tiers by a curve serve under the traffic of a bench, beside every fixed K; no GPU is needed."""
     from servespec.cli.work_bar import shown
     from servespec.compiler.json_text import json_text
-    from servespec.compiler.traffic_prediction import TrafficAsked, predicted_traffic
+    from servespec.compiler.traffic import TrafficAsked
+    from servespec.compiler.traffic_prediction import predicted_traffic
     from servespec.render.traffic_text import traffic_text
     from servespec.runtime.bench.command import parsed_numbers
     from servespec.runtime.traffic_dice import new_dice

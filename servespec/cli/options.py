@@ -60,6 +60,12 @@ Output = Annotated[Path | None, typer.Option("--output", "-o", help="Write to a 
 RecordFolder = Annotated[Path | None, typer.Option(metavar="DIR", help="Folder for the log and the results.")]
 
 
+Concurrency = Annotated[str, typer.Option(metavar="N,...", help="Requests at a time, in requests.")]
+InputTokens = Annotated[int, typer.Option(help="Prompt of one request, in tokens.")]
+OutputTokens = Annotated[int, typer.Option(help="Answer of one request, in tokens.")]
+Prompts = Annotated[int, typer.Option(help="Prompts for each request at a time.")]
+
+
 def options_of(
     settings: list[str] | None,
     allow_code: bool,

@@ -1,31 +1,23 @@
 """Tiers that a curve chose under traffic: what they serve beside every fixed K, as JSON."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from servespec.compiler.curves.closed_loop import Dice, DraftsOf, Served, StepTimes, Traffic, served
 from servespec.compiler.curves.mixed_steps import MixedSteps
 from servespec.compiler.curves.step_curve import StepCurve
-from servespec.compiler.graphs.tiers import Tier
+from servespec.compiler.graphs.tiers import Tier, tier_of
+from servespec.compiler.memory.document import memory_json
 from servespec.compiler.plan import Plan
 from servespec.compiler.plan_rules import R126
 from servespec.compiler.resolve.curve_tiers import TierChoice
 from servespec.compiler.resolve.request import max_model_len
+from servespec.compiler.traffic import TrafficAsked, traffic_findings
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.units import Requests, Tokens
 
 _SPEED_DIGITS: Final = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrafficAsked:
-    """Requests at a time, each size one row; and of each request its prompt, its answer, and how many there are."""
-
-    concurrencies: tuple[int, ...]
-    input_tokens: int
-    output_tokens: int
-    prompts_per_request: int
 
 
 def predicted_traffic(
@@ -47,7 +39,7 @@ def predicted_traffic(
         raise SpecError([R126.at(place, message, help_text)])
     limits = plan.resolution.limits
     budget = Tokens(limits.max_num_scheduled_tokens.value or limits.max_num_batched_tokens.value)
-    faults = tuple(_faults(asked, choice, int(limits.max_num_seqs.value), budget, plan))
+    faults = tuple(_faults(asked, choice, budget, plan))
     if faults:
         raise SpecError(faults)
     mixed = choice.profile.mixed_steps
@@ -64,12 +56,11 @@ def predicted_traffic(
     }
 
 
-def _faults(
-    asked: TrafficAsked, choice: TierChoice, max_num_seqs: int, budget: Tokens, plan: Plan
-) -> Iterator[Diagnostic]:
-    yield from _faults_of_options(asked, max_num_seqs)
-    yield from _faults_of_requests(asked, plan)
-    place = plan.resolution.request.source.place_of(("speculative", "dynamic", "from_curve"))
+def _faults(asked: TrafficAsked, choice: TierChoice, budget: Tokens, plan: Plan) -> Iterator[Diagnostic]:
+    request, limits = plan.resolution.request, plan.resolution.limits
+    yield from traffic_findings(asked, max_model_len(request).value, int(limits.max_num_seqs.value), R126)
+    yield from _beyond_cache(asked, plan)
+    place = request.source.place_of(("speculative", "dynamic", "from_curve"))
     mixed = choice.profile.mixed_steps
     if mixed is None:
         yield R126.at(place, f"`{choice.profile.name}` has no steps with prompts", "run `servespec profile` again")
@@ -80,34 +71,16 @@ def _faults(
         yield R126.at(place, message, f"run `servespec profile` with `--tokens` up to {budget}")
 
 
-def _faults_of_options(asked: TrafficAsked, max_num_seqs: int) -> Iterator[Diagnostic]:
-    numbers = {
-        "--input-tokens": asked.input_tokens,
-        "--output-tokens": asked.output_tokens,
-        "--prompts": asked.prompts_per_request,
-        **{f"--concurrency {one}": one for one in asked.concurrencies},
-    }
-    for option, number in numbers.items():
-        if number < 1:
-            yield R126.at(Place(option), f"`{option}` is `{number}`", "write 1 or more")
-    place, most = Place("--concurrency"), max(asked.concurrencies, default=0)
-    if len(set(asked.concurrencies)) < len(asked.concurrencies):
-        yield R126.at(place, "a concurrency is named twice", "name each once")
-    if most > max_num_seqs:
-        message = f"concurrency {most} is above `scheduler.max_num_seqs` {max_num_seqs}"
-        yield R126.at(place, message, "lower it: the rest would wait in the queue")
-
-
-def _faults_of_requests(asked: TrafficAsked, plan: Plan) -> Iterator[Diagnostic]:
-    """What the engine refuses of such requests, and what it would take turns with."""
-    needed, limit = asked.input_tokens + asked.output_tokens, max_model_len(plan.resolution.request).value
-    if limit is not None and needed > limit:
-        message = f"requests of {needed} tokens are longer than `model.max_model_len` {limit}"
-        yield R126.at(Place("--input-tokens"), message, "shorten them, or raise `model.max_model_len`")
-    memory, most = plan.to_json()["memory"], max(asked.concurrencies, default=0)
-    held = None if memory is None else memory["totals"]["kv_cache_high_tokens"]
-    if held is not None and most * needed > held:
-        message = f"{most} requests of {needed} tokens need {most * needed:,} tokens of KV cache, and it has {held:,}"
+def _beyond_cache(asked: TrafficAsked, plan: Plan) -> Iterator[Diagnostic]:
+    """Requests for which the engine would stop others, by the high end of what its cache holds."""
+    held = memory_json(plan.stages)["totals"]["kv_cache_high_tokens"] if plan.stages else None
+    most = max(asked.concurrencies, default=0)
+    needed = most * asked.tokens_per_request
+    if held is not None and needed > held:
+        message = (
+            f"{most} requests of {asked.tokens_per_request} tokens need {needed:,} tokens of KV cache, "
+            f"and it has {held:,}"
+        )
         yield R126.at(Place("--concurrency"), message, "lower it: the engine would stop requests to make room")
 
 
@@ -143,7 +116,12 @@ def _load_json(
 
 
 def _by_tiers(tiers: Sequence[Tier]) -> DraftsOf:
-    return lambda requests: next(one.num_speculative_tokens for one in tiers if requests <= one.to_requests)
+    def drafts_of(requests: Requests) -> int:
+        tier = tier_of(tiers, requests)
+        assert tier is not None
+        return tier.num_speculative_tokens
+
+    return drafts_of
 
 
 def _fixed(k: int) -> DraftsOf:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from servespec.compiler.curves.step_curve import StepCurve
-from servespec.compiler.graphs.tiers import Tier
+from servespec.compiler.graphs.tiers import Tier, tier_of
 from servespec.units import Requests
 
 
@@ -102,7 +102,8 @@ def predictions(
     sizes = {size for one in candidates for size in one.steps.sizes if size <= last}
     edges = {edge for tier in tiers for edge in (tier.from_requests, tier.to_requests)}
     for requests in sorted(sizes | edges):
-        tier = next(one for one in tiers if one.from_requests <= requests <= one.to_requests)
+        tier = tier_of(tiers, requests)
+        assert tier is not None
         timed = without is not None and without.first <= requests <= without.last
         yield Prediction(
             requests=requests,

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.shape import Routine, Runner, Shape
-from servespec.compiler.graphs.tiers import Tier, widest_batch_by_query_len
+from servespec.compiler.graphs.tiers import Tier, tier_of, widest_batch_by_query_len
 from servespec.units import Requests, Tokens, TokensPerRequest
 
 
@@ -118,10 +118,8 @@ class GraphFrame:
 
     def k_of(self, requests: Requests) -> int:
         """How many tokens a batch of ``requests`` drafts."""
-        for tier in self.tiers:
-            if tier.from_requests <= requests <= tier.to_requests:
-                return tier.num_speculative_tokens
-        return self.num_speculative_tokens
+        tier = tier_of(self.tiers, requests)
+        return self.num_speculative_tokens if tier is None else tier.num_speculative_tokens
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,6 +49,11 @@ def _append(tiers: list[Tier], tier: Tier) -> None:
         tiers.append(tier)
 
 
+def tier_of(tiers: Sequence[Tier], requests: int) -> Tier | None:
+    """The one that a batch of ``requests`` is in."""
+    return next((one for one in tiers if one.from_requests <= requests <= one.to_requests), None)
+
+
 def widest_batch_by_query_len(tiers: Sequence[Tier]) -> dict[TokensPerRequest, Requests]:
     """For each query length the largest batch that runs at it."""
     widest: dict[TokensPerRequest, Requests] = {}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from servespec.compiler.traffic import TrafficAsked, positive, traffic_findings
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
 
@@ -25,6 +26,15 @@ class BenchDesign:
     rounds: int
     seed: int
     side_by_side_kv_bytes: int | None
+
+    @property
+    def traffic(self) -> TrafficAsked:
+        return TrafficAsked(
+            concurrencies=self.concurrencies,
+            input_tokens=self.input_tokens,
+            output_tokens=self.output_tokens,
+            prompts_per_request=self.prompts_per_request,
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -80,25 +90,7 @@ _SEEDS: Final = 1 << 32
 
 def design_findings(design: BenchDesign, max_model_len: int | None, max_num_seqs: int) -> Iterator[Diagnostic]:
     """What keeps a design from being run, each with the option that says it."""
-    numbers = {
-        "--input-tokens": design.input_tokens,
-        "--output-tokens": design.output_tokens,
-        "--prompts": design.prompts_per_request,
-        "--rounds": design.rounds,
-        **{f"--concurrency {one}": one for one in design.concurrencies},
-    }
-    for option, number in numbers.items():
-        if number < 1:
-            yield DESIGN_REFUSED.at(Place(option), f"`{option}` is `{number}`", "write 1 or more")
+    yield from traffic_findings(design.traffic, max_model_len, max_num_seqs, DESIGN_REFUSED)
+    yield from positive("--rounds", design.rounds, DESIGN_REFUSED)
     if not 0 <= design.seed < _SEEDS:
         yield DESIGN_REFUSED.at(Place("--seed"), f"`--seed` is `{design.seed}`", f"write 0 to {_SEEDS - 1}")
-    if len(set(design.concurrencies)) < len(design.concurrencies):
-        yield DESIGN_REFUSED.at(Place("--concurrency"), "a concurrency is named twice", "name each once")
-    needed = design.input_tokens + design.output_tokens
-    if max_model_len is not None and needed > max_model_len:
-        message = f"requests of {needed} tokens are longer than `model.max_model_len` {max_model_len}"
-        yield DESIGN_REFUSED.at(Place("--input-tokens"), message, "shorten them, or raise `model.max_model_len`")
-    if max(design.concurrencies, default=0) > max_num_seqs:
-        message = f"concurrency {max(design.concurrencies)} is above `scheduler.max_num_seqs` {max_num_seqs}"
-        help_text = "the rest would wait in the queue: lower it, or raise `scheduler.max_num_seqs`"
-        yield DESIGN_REFUSED.at(Place("--concurrency"), message, help_text)
