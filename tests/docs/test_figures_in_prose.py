@@ -4,9 +4,10 @@ import json
 
 import measured_launches as measured
 import pytest
+from doc_pages.compiling import plan_of_file
+from doc_pages.curves_page import TIERS_EXAMPLE
 from doc_pages.tiers_bench import tiers_bench
 
-from servespec.compiler.curves.profile import Profile, profile_of
 from servespec.compiler.curves.step_times import step_times_of
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.memory.graph_pools import GraphRemedy
@@ -34,10 +35,8 @@ def test_what_graphs_of_the_8b_model_gained(page: str) -> None:
 
 
 def test_what_tiers_by_a_curve_served() -> None:
-    curve, bench = (f"2026-12-01-h200-{name}-8b-fp8.json" for name in ("steps", "bench-tiers"))
-    profile = profile_of({curve: measured.document(curve)})
-    assert isinstance(profile, Profile)
-    found = tiers_bench(profile, measured.document(bench))
+    bench = measured.document("2026-12-01-h200-bench-tiers-8b-fp8.json")
+    found = tiers_bench(plan_of_file(REPOSITORY / TIERS_EXAMPLE), bench)
     text = (REPOSITORY / "docs/guide/following-the-load.md").read_text(encoding="utf-8")
     over = [geometric_mean(found.over_all_loads("spec", arm)) for arm in found.fixed.values()]
     below_the_knee = [geometric_mean(found.pairs("load", found.fixed[7], load)) for load in (1, 16)]

@@ -4,6 +4,7 @@ Neither the installed engine nor the model cache, the hub or the shell's variabl
 same on every machine.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,11 +18,13 @@ from servespec.compiler.pipeline import CompileRequest, compile_spec
 from servespec.compiler.plan import Plan
 from servespec.presets.catalog import Preset, model_facts, without_cost
 from servespec.runtime.gather import CPU_ENGINE_VERSION
+from servespec.runtime.measured_files import curve_profile
 from servespec.schema.parse import parse_spec
 from servespec.schema.source import SpecSource, read_source
 from servespec.schema.spec import ServingSpec
 
 Config = Mapping[str, Any]
+_Input = Mapping[str, str | None]
 
 
 def plan_of_values(spec: Mapping[str, Any], target: Config, *, draft: Config | None = None, with_stock: bool) -> Plan:
@@ -31,12 +34,13 @@ def plan_of_values(spec: Mapping[str, Any], target: Config, *, draft: Config | N
 
 
 def plan_of_file(path: Path) -> Plan:
-    """The plan of a file whose models are folders beside it, with the stock engine's."""
+    """The plan of a file whose models, and curve if it names one, lie beside it, with the stock engine's."""
     source = read_source(path.read_bytes(), str(path))
     spec = _parsed(source)
     draft = spec.speculative.model if spec.speculative else None
     draft_config = _config(path, draft) if draft else None
-    return _plan(source, spec, _config(path, spec.model.id), draft_config, with_stock=True)
+    inputs = _input(path, spec.model.id), _input(path, draft) if draft else None
+    return _plan(source, spec, _config(path, spec.model.id), draft_config, inputs=inputs, with_stock=True)
 
 
 def plan_of_preset(preset: Preset) -> Plan:
@@ -54,8 +58,18 @@ def _shipped(model: str) -> Config:
 
 
 def _config(spec: Path, folder: str) -> Config:
-    data: dict[str, Any] = json.loads((spec.parent / folder / "config.json").read_bytes())
+    data: dict[str, Any] = json.loads(_config_file(spec, folder).read_bytes())
     return data
+
+
+def _input(spec: Path, folder: str) -> _Input:
+    """The digest that a curve's model is compared with."""
+    digest = hashlib.sha256(_config_file(spec, folder).read_bytes()).hexdigest()
+    return {"id": folder, "commit": None, "config_sha256": digest}
+
+
+def _config_file(spec: Path, folder: str) -> Path:
+    return spec.parent / folder / "config.json"
 
 
 def _parsed(source: SpecSource) -> ServingSpec:
@@ -64,7 +78,15 @@ def _parsed(source: SpecSource) -> ServingSpec:
     return parsed.spec
 
 
-def _plan(source: SpecSource, spec: ServingSpec, target: Config, draft: Config | None, *, with_stock: bool) -> Plan:
+def _plan(
+    source: SpecSource,
+    spec: ServingSpec,
+    target: Config,
+    draft: Config | None,
+    *,
+    inputs: tuple[_Input, _Input | None] = ({}, None),
+    with_stock: bool,
+) -> Plan:
     on_cpu = spec.hardware.gpu == "cpu"
     version = spec.engine.version or (CPU_ENGINE_VERSION if on_cpu else versions()[-1])
     model = model_of(target, version)
@@ -77,9 +99,10 @@ def _plan(source: SpecSource, spec: ServingSpec, target: Config, draft: Config |
             device=DEVICES[str(spec.hardware.gpu)],
             target=model,
             draft=model_of(draft, version) if draft else _drafts_itself(spec, model),
-            model_input={},
-            draft_input=None,
+            model_input=inputs[0],
+            draft_input=inputs[1],
             with_stock=with_stock,
+            profile=curve_profile(spec, source),
         )
     )
 

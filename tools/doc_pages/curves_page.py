@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from measured_launches import document
 
+from doc_pages.compiling import plan_of_file
 from doc_pages.markdown import code, page, sentences, table
 from doc_pages.tiers_bench import tiers_bench, tiers_sections
 from servespec.compiler.curves.measured_grid import MeasuredGrid, padding_of
@@ -25,6 +26,8 @@ _BENCHES: Final = {"2026-11-30-h200-steps-8b-k3.json": "2026-11-30-h200-bench-8b
 _ARM: Final = "extension"
 _TIERS_BENCHES: Final = {"2026-12-01-h200-steps-8b-fp8.json": "2026-12-01-h200-bench-tiers-8b-fp8.json"}
 """Served benches of tiers that the curve chose, with an arm for every fixed K."""
+TIERS_EXAMPLE: Final = "examples/qwen3-8b-fp8-tiers-by-curve-h200.yaml"
+"""The spec of those tiers."""
 _SHARES: Final = (0.1, 0.065, 0.035, 0.02)
 
 
@@ -59,7 +62,8 @@ def _curve(path: Path) -> Iterator[str]:
     tiers = _TIERS_BENCHES.get(path.name)
     if tiers is not None:
         link = f"[{tiers}](../measurements/{tiers})"
-        yield from tiers_sections(tiers_bench(profile, document(tiers)), link)
+        example = plan_of_file(path.parents[2] / TIERS_EXAMPLE)
+        yield from tiers_sections(tiers_bench(example, document(tiers)), link)
     for k, curve in profile.by_drafts.items():
         yield f"### Decode graphs, K = {k}"
         yield _grids(curve, "requests", DECODE_EPSILON.value, DecodeGrid().sizes(Requests(curve.last)))

@@ -1,24 +1,20 @@
 """Tiers that a curve chose, as they were served beside every fixed K: part of docs/reference/curves.md."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import fmean, median
 from typing import Any, Final
 
 from doc_pages.markdown import sentences, table
-from servespec.compiler.curves.acceptance import Acceptance
-from servespec.compiler.curves.closed_loop import DraftsOf, StepTimes, Traffic, served
-from servespec.compiler.curves.profile import Profile
-from servespec.compiler.curves.step_curve import StepCurve
-from servespec.compiler.curves.tiers import Candidate, best_tiers
-from servespec.compiler.graphs.tiers import Tier
+from servespec.compiler.plan import Plan
+from servespec.compiler.traffic import TrafficAsked
+from servespec.compiler.traffic_prediction import predicted_traffic
 from servespec.render.bench_figures import arms_at_loads
 from servespec.runtime.bench.ratios import geometric_mean, interval_95
 from servespec.runtime.traffic_dice import new_dice
 from servespec.schema.parse import parse_spec
 from servespec.schema.source import read_source
-from servespec.schema.spec import CurveTiers, SpeculativeSection
-from servespec.units import Requests, Tokens
+from servespec.schema.spec import SpeculativeSection
 
 Json = Mapping[str, Any]
 
@@ -29,56 +25,26 @@ _LOAD_AWARE: Final = "load"
 
 @dataclass(frozen=True, slots=True)
 class TiersBench:
-    """A bench whose arm ``spec`` has tiers from ``profile``; ``fixed`` are its other arms by their K, 0 for none."""
+    """A bench whose arm ``spec`` has tiers by a curve; ``fixed`` are its other arms by their K, 0 for none.
 
-    profile: Profile
+    ``choice`` is what a plan says of the same tiers, and ``played`` what `servespec predict` says of the bench's
+    traffic, both in their JSON form.
+    """
+
     bench: Json
     fixed: Mapping[int, str]
-    asked: CurveTiers
-
-    @property
-    def acceptance(self) -> Acceptance:
-        return Acceptance(tuple(self.asked.acceptance_rates or ()), "rates of the spec")
+    choice: Json
+    played: Json
 
     @property
     def loads(self) -> Sequence[int]:
         loads: list[int] = self.bench["design"]["concurrencies"]
         return loads
 
-    def tiers(self) -> tuple[Tier, ...]:
-        return best_tiers(self._candidates(), Requests(max(self.loads)), self.asked.tolerance)
-
-    def _candidates(self) -> list[Candidate]:
-        return [
-            Candidate(num_speculative_tokens=k, tokens_per_step=self.acceptance.tokens_per_step(k), steps=steps)
-            for k, steps in self.profile.by_drafts.items()
-        ]
-
-    def steady(self, k: int, load: int) -> float:
-        """Tokens a second of a steady batch; 0 is a server that never drafts."""
-        return load * self.acceptance.tokens_per_step(k) / self._steps(k).seconds_at(load)
-
-    def played(self, drafts_of: DraftsOf | None, load: int) -> float:
-        """Tokens a second of the bench's traffic, step by step; None is a server that never drafts."""
-        mixed, without = self.profile.mixed_steps, self.profile.without
-        assert mixed is not None
-        assert without is not None
-        design, budget = self.bench["design"], Tokens(mixed.last)
-        traffic = Traffic(
-            clients=Requests(load),
-            requests=Requests(load * design["prompts_per_request"]),
-            input_tokens=design["input_tokens"],
-            output_tokens=design["output_tokens"],
-        )
-        times = StepTimes(decode=self.profile.by_drafts, mixed=mixed, budget_tokens=budget)
-        if drafts_of is None:
-            times = StepTimes(decode={0: without}, mixed=replace(mixed, drafter=None), budget_tokens=budget)
-        rates = self.acceptance.rates
-        return served(traffic, times, rates, drafts_of or (lambda _: 0), new_dice()).tokens_per_second
-
-    def _steps(self, k: int) -> StepCurve:
-        assert self.profile.without is not None
-        return self.profile.by_drafts[k] if k else self.profile.without
+    @property
+    def rates(self) -> Sequence[float]:
+        rates: list[float] = self.choice["acceptance_rates"]
+        return rates
 
     def pairs(self, arm: str, over: str, load: int) -> tuple[float, ...]:
         """Of tokens per second, whichever of the two the file names first."""
@@ -105,19 +71,20 @@ class TiersBench:
 
     def gains(self) -> Iterator["Gain"]:
         """Of each load: every K, and the tiers."""
-        tiers, none = self.tiers(), self.fixed[0]
-        for load in self.loads:
-            by_load = next(one.num_speculative_tokens for one in tiers if load <= one.to_requests)
-            ways = [(f"K = {k}", arm, k, _fixed(k)) for k, arm in self.fixed.items() if k]
-            for name, arm, k, drafts_of in (*ways, ("tiers", _TIERS, by_load, _by_tiers(tiers))):
-                played = self.played(drafts_of, load)
+        steady_at = {row["requests"]: row for row in self.choice["predicted"]}
+        for at in self.played["loads"]:
+            load, none = at["requests"], at["without_speculation"]["tokens_per_second"]
+            steady, played = _by_drafts(steady_at[load]["fixed"]), _by_drafts(at["fixed"])
+            ways = [(f"K = {k}", arm, steady[k], played[k]) for k, arm in self.fixed.items() if k]
+            by_tiers = steady[steady_at[load]["num_speculative_tokens"]], at["tiers"]["tokens_per_second"]
+            for name, arm, of_steady, of_played in (*ways, ("tiers", _TIERS, *by_tiers)):
                 yield Gain(
                     load=load,
                     way=name,
-                    served=geometric_mean(self.pairs(arm, none, load)),
-                    steady=self.steady(k, load) / self.steady(0, load),
-                    played=played / self.played(None, load),
-                    speed_error=played / median(self._served(arm, load)) - 1,
+                    served=geometric_mean(self.pairs(arm, self.fixed[0], load)),
+                    steady=of_steady / steady_at[load]["without_speculation"],
+                    played=of_played / none,
+                    speed_error=of_played / median(self._served(arm, load)) - 1,
                 )
 
     def median_errors(self) -> tuple[float, float]:
@@ -148,22 +115,26 @@ class Gain:
     speed_error: float
 
 
-def _fixed(k: int) -> DraftsOf:
-    return lambda _: k
+def _by_drafts(fixed: Sequence[Json]) -> dict[int, float]:
+    return {one["num_speculative_tokens"]: one["tokens_per_second"] for one in fixed}
 
 
-def _by_tiers(tiers: Sequence[Tier]) -> DraftsOf:
-    return lambda requests: next(one.num_speculative_tokens for one in tiers if requests <= one.to_requests)
-
-
-def tiers_bench(profile: Profile, bench: Json) -> TiersBench:
+def tiers_bench(plan: Plan, bench: Json) -> TiersBench:
+    """``plan`` is of the spec of the bench's tiers, as far as those go."""
     sections = {arm: _speculative(one["texts"]) for arm, one in bench["arms"].items()}
-    tiers = sections[_TIERS]
+    tiers, choice, design = sections[_TIERS], plan.to_json()["tiers"], bench["design"]
     assert tiers is not None
     assert tiers.curve_tiers is not None
+    assert list(tiers.curve_tiers.acceptance_rates or ()) == choice["acceptance_rates"]
     plain = {arm: section for arm, section in sections.items() if arm not in (_TIERS, _LOAD_AWARE)}
     fixed = {0 if section is None else section.num_speculative_tokens or 0: arm for arm, section in plain.items()}
-    return TiersBench(profile, bench, fixed, tiers.curve_tiers)
+    traffic = TrafficAsked(
+        concurrencies=tuple(design["concurrencies"]),
+        input_tokens=design["input_tokens"],
+        output_tokens=design["output_tokens"],
+        prompts_per_request=design["prompts_per_request"],
+    )
+    return TiersBench(bench, fixed, choice, predicted_traffic(plan, traffic, new_dice))
 
 
 def _speculative(texts: Mapping[str, str]) -> SpeculativeSection | None:
@@ -204,10 +175,11 @@ def tiers_sections(found: TiersBench, link: str) -> Iterator[str]:
 def _what_was_served(found: TiersBench, link: str) -> str:
     design = found.bench["design"]
     tiers = ", ".join(
-        f"K = {tier.num_speculative_tokens} for {tier.from_requests} to {tier.to_requests}" for tier in found.tiers()
+        f"K = {tier['num_speculative_tokens']} for {tier['from_requests']} to {tier['to_requests']}"
+        for tier in found.choice["chosen"]
     )
     return sentences(
-        f"The curve chose {tiers} requests, at acceptance rates of {_listed(found.acceptance.rates)}, which a rule "
+        f"The curve chose {tiers} requests, at acceptance rates of {_listed(found.rates)}, which a rule "
         f"gave every arm. {len(found.bench['arms'])} servers shared one GPU, one at a time with requests; "
         f"{design['input_tokens']} tokens in, {design['output_tokens']} out. "
         f"Ratios of output tokens per second, tiers over each fixed K, geometric mean of the pairs and its interval at "
