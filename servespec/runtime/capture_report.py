@@ -24,7 +24,7 @@ from servespec.runtime.capture import (
     Verdict,
     VerificationSteps,
 )
-from servespec.runtime.extension.report import left_name, report_name
+from servespec.runtime.extension.report import left_beside, left_name, report_name
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN, GRAPHS_CHANGED
 
 Json = dict[str, Any]
@@ -62,7 +62,8 @@ def report_capture(plan: Plan, folder: Path) -> Capture:
 
 def graphs_at_exit(plan: Plan, folder: Path) -> tuple[AtExit, tuple[Diagnostic, ...]]:
     """Whether the workers ended with the graphs that they had captured, and how they did not."""
-    pairs = [(folder / report_name(*rank), folder / left_name(*rank)) for rank in _ranks(plan)]
+    reports = [folder / name for name in rank_names(plan, report_name)]
+    pairs = [(report, left_beside(report)) for report in reports]
     seen = [(before, after) for before, after in pairs if before.is_file() and after.is_file()]
     found = tuple(finding for before, after in seen for finding in _changes(before, after))
     if found:
@@ -72,7 +73,7 @@ def graphs_at_exit(plan: Plan, folder: Path) -> tuple[AtExit, tuple[Diagnostic, 
 
 def verification_steps(plan: Plan, folder: Path) -> VerificationSteps | None:
     """Of the first worker that ended and counted them; every worker of a launch takes the same steps."""
-    paths = [folder / left_name(*rank) for rank in _ranks(plan)]
+    paths = [folder / name for name in rank_names(plan, left_name)]
     counts = [report.get("verification") for report in (_read(path) for path in paths if path.is_file())]
     found = next((one for one in counts if one is not None), None)
     return None if found is None else VerificationSteps(found["fixed_steps"], found["adaptive_steps"])

@@ -14,10 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from servespec.runtime.extension.report import LAST_REPORT_SIGNAL
+from servespec.runtime.extension.report import LAST_REPORT_SIGNAL, left_beside
 from servespec.runtime.keeper import descendants
 
-_CAPTURED, _LEFT = "captured", "left"
 _WAIT_SECONDS: Final = 2.0
 """A worker answers between two steps of its engine."""
 _POLL_SECONDS: Final = 0.02
@@ -43,7 +42,7 @@ def _asked(reports: Iterable[Path], root_pid: int) -> Iterator[Path]:
     for path in reports:
         pid = _pid_in(path)
         if pid in ours:
-            answer = path.with_name(path.name.replace(_CAPTURED, _LEFT, 1))
+            answer = left_beside(path)
             with suppress(OSError):
                 answer.unlink(missing_ok=True)
                 os.kill(pid, LAST_REPORT_SIGNAL)

@@ -24,15 +24,22 @@ FOLDER_VARIABLE: Final = "SERVESPEC_RECORD_FOLDER"
 """Where each worker leaves its report; a variable, because the engine's settings are the key of its compile cache."""
 LAST_REPORT_SIGNAL: Final = signal.SIGUSR1
 """Asks a worker what it holds; the engine has no use for it."""
+_CAPTURED: Final = "captured"
+_LEFT: Final = "left"
 
 
 def report_name(data_parallel_rank: int, rank: int) -> str:
-    return f"captured-{data_parallel_rank}-{rank}.json"
+    return f"{_CAPTURED}-{data_parallel_rank}-{rank}.json"
 
 
 def left_name(data_parallel_rank: int, rank: int) -> str:
     """Of the report that is made when the worker ends."""
-    return f"left-{data_parallel_rank}-{rank}.json"
+    return f"{_LEFT}-{data_parallel_rank}-{rank}.json"
+
+
+def left_beside(report: Path) -> Path:
+    """Where the worker that wrote ``report`` of its captures leaves the one of its end."""
+    return report.with_name(_LEFT + report.name.removeprefix(_CAPTURED))
 
 
 class Took(NamedTuple):
