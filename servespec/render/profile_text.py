@@ -11,7 +11,7 @@ _GRAPHS = {"FULL": "", "PIECEWISE": " p", "NONE": " e"}
 
 
 def profile_text(document: Json) -> str:
-    """Milliseconds of whole steps; those without a FULL graph are marked."""
+    """Milliseconds of whole steps; those without a FULL graph are marked, and those that wait for the host."""
     sizes = [size for size in document["sizes"] if size["modes"]]
     decodes = [size for size in sizes if size["kind"] == "decode"]
     mixed = [size for size in sizes if size["kind"] == "mixed"]
@@ -26,12 +26,12 @@ def profile_text(document: Json) -> str:
 def _heading(document: Json) -> str:
     return (
         f"milliseconds of a step on vLLM {document['engine']['version']}, {document['planned_device']}; "
-        f"p: on PIECEWISE graphs, e: eager; {document['seconds']:.0f} s"
+        f"p: on PIECEWISE graphs, e: eager, h: waits for the host; {document['seconds']:.0f} s"
     )
 
 
 def decode_rows(decodes: Sequence[Json]) -> Iterator[tuple[str, ...]]:
-    """A header, then a row for each batch: milliseconds with each K, those without a FULL graph marked."""
+    """A header, then a row for each batch: milliseconds with each K, marked as in the heading."""
     by_shape = {(size["requests"], size["next_drafts"]): size for size in decodes}
     drafts = sorted({k for _, k in by_shape})
     yield ("requests", *(f"K={k}" for k in drafts))
@@ -42,4 +42,5 @@ def decode_rows(decodes: Sequence[Json]) -> Iterator[tuple[str, ...]]:
 
 def _cell(size: Json) -> str:
     served = size["modes"][0]
-    return f"{served['median_seconds'] * 1000:.3f}{_GRAPHS[served['mode']]}"
+    host = " h" if served.get("host_seconds") is not None and served["host_seconds"] >= served["median_seconds"] else ""
+    return f"{served['median_seconds'] * 1000:.3f}{_GRAPHS[served['mode']]}{host}"

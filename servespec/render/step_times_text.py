@@ -10,8 +10,8 @@ Json = Mapping[str, Any]
 _MODES = {"FULL": "FULL", "PIECEWISE": "PIECEWISE", "NONE": "eager"}
 _VERDICTS = {"pays": "pays", "does_not_pay": "does not pay", "undecided": "undecided", None: ""}
 _HEAD = (
-    "step", "run as", "padded", "ms", "spread", "target", "sampling", "drafter", "eager / graph", "95 % interval",
-    "verdict",
+    "step", "run as", "padded", "ms", "spread", "target", "sampling", "drafter", "host", "eager / graph",
+    "95 % interval", "verdict",
 )  # fmt: skip
 
 
@@ -40,6 +40,7 @@ def _rows(size: Json) -> Iterator[tuple[str, ...]]:
             _milliseconds(mode["median_seconds"]),
             _milliseconds(mode["spread_seconds"]),
             *(_milliseconds(mode["parts"][part]) if mode["parts"][part] else "-" for part in mode["parts"]),
+            "-" if mode.get("host_seconds") is None else _milliseconds(mode["host_seconds"]),
             *_gain(mode["eager_over_graph"]),
             _VERDICTS[mode["verdict"]],
         )

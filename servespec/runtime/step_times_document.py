@@ -77,6 +77,7 @@ def _mode_json(mode: ModeTimes, last: ModeTimes) -> Json:
         "median_seconds": _seconds(mode.median_seconds),
         "spread_seconds": _seconds(mode.spread_seconds),
         "parts": {part: _seconds(median(mode.part_seconds[part])) for part in PARTS},
+        "host_seconds": None if mode.median_host_seconds is None else _seconds(mode.median_host_seconds),
         "eager_over_graph": _gain_json(whole),
         "target_eager_over_graph": _part_gain(mode, last, "target"),
         "drafter_eager_over_graph": _part_gain(mode, last, "drafter"),
@@ -109,17 +110,28 @@ def _object(**properties: Any) -> Json:
 
 _RATIO = {**_NUMBER, "description": "The geometric mean of the pairs, which the interval is of."}
 _GAIN = {"anyOf": [{"type": "null"}, _object(ratio=_RATIO, low_95=_NUMBER, high_95=_NUMBER)]}
-_MODE = _object(
-    mode={"enum": [FULL, PIECEWISE, NONE]},
-    padded_tokens=COUNT,
-    repeats=COUNT,
-    median_seconds=_NUMBER,
-    spread_seconds=_NUMBER,
-    parts=_object(**dict.fromkeys(PARTS, _NUMBER)),
-    eager_over_graph=_GAIN,
-    target_eager_over_graph=_GAIN,
-    drafter_eager_over_graph=_GAIN,
-    verdict={"enum": [None, *map(str, Verdict)]},
+_HOST_SECONDS = {
+    "type": ["number", "null"],
+    "minimum": 0,
+    "description": "How long the host takes to start the step while the device runs the one before: the step takes as "
+    "long as whichever is slower. Null, or not there, where the device was idle when the step started: the parts then "
+    "hold what it waited for the host.",
+}
+_MODE = closed_object(
+    {
+        "mode": {"enum": [FULL, PIECEWISE, NONE]},
+        "padded_tokens": COUNT,
+        "repeats": COUNT,
+        "median_seconds": _NUMBER,
+        "spread_seconds": _NUMBER,
+        "parts": _object(**dict.fromkeys(PARTS, _NUMBER)),
+        "host_seconds": _HOST_SECONDS,
+        "eager_over_graph": _GAIN,
+        "target_eager_over_graph": _GAIN,
+        "drafter_eager_over_graph": _GAIN,
+        "verdict": {"enum": [None, *map(str, Verdict)]},
+    },
+    optional=("host_seconds",),
 )
 _SIZE = _object(
     kind={"enum": ["decode", "mixed"]},

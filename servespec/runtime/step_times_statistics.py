@@ -2,6 +2,7 @@
 
 A step is done when its slowest worker is, so each step counts with the longest time that any worker took, part by part.
 A repeat counts with the mean of its steps, and is paired with the eager repeat of the same turn.
+A worker's file has of each step the seconds of its parts, and then those of the host.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,12 +31,17 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModeTimes:
-    """One mode at one size; each sequence has a number for each repeat."""
+    """One mode at one size; each sequence has a number for each repeat.
+
+    ``lead_seconds`` is the shortest for which any worker's device was kept busy before a step.
+    """
 
     mode: str
     padded_tokens: int
+    lead_seconds: float
     step_seconds: Sequence[float]
     part_seconds: Mapping[str, Sequence[float]]
+    host_seconds: Sequence[float]
 
     @property
     def median_seconds(self) -> float:
@@ -46,6 +52,12 @@ class ModeTimes:
         """Between the first and the third quartile."""
         low, _, high = quantiles(self.step_seconds, n=4, method="inclusive")
         return high - low
+
+    @property
+    def median_host_seconds(self) -> float | None:
+        """None where the host was no step ahead of the device, so that its time is in the step's parts."""
+        host = median(self.host_seconds)
+        return host if host < self.lead_seconds else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,12 +96,18 @@ def _mode_of(of_workers: Sequence[Json]) -> ModeTimes:
     return ModeTimes(
         mode=of_workers[0]["mode"],
         padded_tokens=of_workers[0]["padded_tokens"],
-        step_seconds=[fmean(map(sum, steps)) for steps in repeats],
-        part_seconds={part: [fmean(step[place] for step in steps) for steps in repeats] for place, part in _PLACES},
+        lead_seconds=min(mode["lead_seconds"] for mode in of_workers),
+        step_seconds=[fmean(sum(step[:_HOST]) for step in steps) for steps in repeats],
+        part_seconds={part: _means(repeats, place) for place, part in enumerate(PARTS)},
+        host_seconds=_means(repeats, _HOST),
     )
 
 
-_PLACES: Final = tuple(enumerate(PARTS))
+_HOST: Final = len(PARTS)
+
+
+def _means(repeats: Sequence[Sequence[Sequence[float]]], place: int) -> list[float]:
+    return [fmean(step[place] for step in steps) for steps in repeats]
 
 
 def _slowest(runs: Iterable[Sequence[Sequence[float]]]) -> Iterator[list[float]]:

@@ -74,6 +74,8 @@ def test_each_mode_is_repeated_with_consecutive_steps_of_all_parts(results: Json
         assert len(runs) == REPEATS * len(batch["modes"])
         assert {len(run) for run in runs} == {steps}
         assert min(chain.from_iterable(chain.from_iterable(runs))) > 0
+        # On a CPU nothing runs ahead.
+        assert {mode["lead_seconds"] for mode in batch["modes"]} == {0.0}
 
 
 def test_a_size_that_cannot_run_is_given_up_and_the_rest_goes_on(results: Json) -> None:

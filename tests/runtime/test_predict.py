@@ -84,12 +84,12 @@ def test_what_cannot_be_predicted_is_told(words: tuple[str, ...], said: str) -> 
 
 def test_a_curve_without_prompts_is_refused(tmp_path: Path) -> None:
     text = Path(SPEC).read_text(encoding="utf-8")
-    curve = json.loads((Path(SPEC).parent / "../docs/measurements/2026-12-01-h200-steps-8b-fp8.json").read_text())
+    curve = json.loads((Path(SPEC).parent / "../docs/measurements/2026-12-01-h200-steps-8b-fp8-2.json").read_text())
     curve["sizes"] = [size for size in curve["sizes"] if size["kind"] == "decode"]
     (tmp_path / "curve.json").write_text(json.dumps(curve), encoding="utf-8")
     (tmp_path / "models").symlink_to(Path(SPEC).parent / "models")
     spec = tmp_path / "spec.yaml"
-    spec.write_text(text.replace("../docs/measurements/2026-12-01-h200-steps-8b-fp8.json", "curve.json"))
+    spec.write_text(text.replace("../docs/measurements/2026-12-01-h200-steps-8b-fp8-2.json", "curve.json"))
 
     done = run(str(spec))
 

@@ -36,13 +36,22 @@ def plan_of(**sections: Any) -> Plan:
     return compiled(spec_of("qwen3-8b", "h200", **given))
 
 
-def mode_of(mode: str, milliseconds: float, padded_tokens: int = 32) -> Json:
-    """Two steps a repeat, of which the drafter takes a quarter and sampling an eighth; turns differ a little."""
-    parts = [(5 / 8, 1 / 8, 2 / 8)] * 2
+def mode_of(mode: str, milliseconds: float, padded_tokens: int = 32, *, lead_over_step: float = 0.75) -> Json:
+    """Two steps a repeat, of which the drafter takes a quarter and sampling an eighth; turns differ a little.
+
+    The host takes half as long as the step.
+    """
+    parts = [(5 / 8, 1 / 8, 2 / 8, 1 / 2)] * 2
     repeats = [
         [[milliseconds * (1 + turn / 100) / 1000 * part for part in step] for step in parts] for turn in range(4)
     ]
-    return {"mode": mode, "padded_tokens": padded_tokens, "drafter": [FULL_SHAPE], "repeats": repeats}
+    return {
+        "mode": mode,
+        "padded_tokens": padded_tokens,
+        "drafter": [FULL_SHAPE],
+        "lead_seconds": milliseconds / 1000 * lead_over_step,
+        "repeats": repeats,
+    }
 
 
 def batch_of(modes: list[Json], **changes: Any) -> Json:
@@ -97,6 +106,19 @@ def test_a_graph_that_pays_has_no_finding_and_its_ratios(tmp_path: Path) -> None
     assert [mode["verdict"] for mode in size["modes"]] == ["pays", "pays", None]
     assert (eager["median_seconds"], eager["repeats"]) == (pytest.approx(0.01624), 4)
     assert eager["parts"] == pytest.approx({"target": 0.01015, "sampling": 0.00203, "drafter": 0.00406})
+    assert [mode["host_seconds"] for mode in size["modes"]] == pytest.approx([0.00406, 0.005075, 0.00812])
+
+
+@pytest.mark.parametrize("lead_over_step", [0.0, 0.5])
+def test_a_host_that_was_not_ahead_has_no_time_of_its_own(tmp_path: Path, lead_over_step: float) -> None:
+    plan = plan_of()
+    modes = [mode_of(mode, 8, lead_over_step=lead_over_step) for mode in ("FULL", "NONE")]
+    left(tmp_path, result_of(batch_of(modes)))
+
+    document = documented(plan, tmp_path)
+
+    assert [mode["host_seconds"] for mode in document["sizes"][0]["modes"]] == [None, None]
+    assert "2.030 - 1.000" in " ".join(step_times_text(document).split())
 
 
 def test_a_served_graph_that_is_slower_is_a_warning_with_its_interval(tmp_path: Path) -> None:
@@ -204,11 +226,11 @@ def test_the_text_has_a_line_for_each_size_and_mode(tmp_path: Path) -> None:
     assert lines[2].split()[:5] == ["step", "run", "as", "padded", "ms"]
     words = [" ".join(line.split()) for line in lines[3:]]
     assert words == [
-        "decode 8 requests q=4 FULL 32 8.120 0.120 5.075 1.015 2.030 2.000 2.000 to 2.000 pays",
-        "PIECEWISE 32 10.150 0.150 6.344 1.269 2.537 1.600 1.600 to 1.600 pays",
-        "eager 32 16.240 0.240 10.150 2.030 4.060",
-        "mixed 60 tokens PIECEWISE 64 20.300 0.300 12.688 2.537 5.075 0.500 0.500 to 0.500 does not pay",
-        "eager 60 10.150 0.150 6.344 1.269 2.537",
+        "decode 8 requests q=4 FULL 32 8.120 0.120 5.075 1.015 2.030 4.060 2.000 2.000 to 2.000 pays",
+        "PIECEWISE 32 10.150 0.150 6.344 1.269 2.537 5.075 1.600 1.600 to 1.600 pays",
+        "eager 32 16.240 0.240 10.150 2.030 4.060 8.120",
+        "mixed 60 tokens PIECEWISE 64 20.300 0.300 12.688 2.537 5.075 10.150 0.500 0.500 to 0.500 does not pay",
+        "eager 60 10.150 0.150 6.344 1.269 2.537 5.075",
         "decode 8 requests q=4 not timed",
     ]
 

@@ -9,7 +9,7 @@ import pytest
 from servespec.runtime.extension import step_clock as step_clock_module
 from servespec.runtime.extension.captured_shapes import CapturedShape
 from servespec.runtime.extension.graph_choice import CHOICES, GraphChoice, noted
-from servespec.runtime.extension.step_clock import StepClock, step_clock
+from servespec.runtime.extension.step_clock import StepClock, StepSeconds, step_clock
 from servespec.runtime.extension.step_requests import Request, resumed
 from servespec.runtime.extension.timed_engine import TimedMode, distinct_modes, rotated
 from tests.runtime.engine_types import Descriptor, Mode
@@ -78,18 +78,19 @@ def ticks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("ticks")
 def test_a_step_is_told_in_parts() -> None:
-    clock = StepClock(on_gpu=False)
+    clock = StepClock(on_gpu=False, can_lead=False)
 
     clock.start()
     clock.target_done()
     clock.drafter_starts()
+    step = clock.stop()
 
-    assert clock.stop() == (1.0, 2.0, 4.0)
+    assert (step.parts, step.host_seconds) == ((1.0, 2.0, 4.0), 7.0)
 
 
 @pytest.mark.usefixtures("ticks")
 def test_a_step_without_a_drafter_has_no_time_of_one_even_after_one_that_had() -> None:
-    clock = StepClock(on_gpu=False)
+    clock = StepClock(on_gpu=False, can_lead=False)
     clock.start()
     clock.target_done()
     clock.drafter_starts()
@@ -98,36 +99,117 @@ def test_a_step_without_a_drafter_has_no_time_of_one_even_after_one_that_had() -
     clock.start()
     clock.target_done()
 
-    assert clock.stop() == (16.0, 32.0, 0.0)
+    assert clock.stop().parts == (16.0, 32.0, 0.0)
 
 
-def test_on_a_gpu_the_marks_are_events_and_the_host_waits_before_and_after(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
+class Device:
+    """A stream that runs what it is given in turn, each after it was given; the host takes time to give it."""
 
-    class Event:
-        def __init__(self, *, enable_timing: bool) -> None:
-            assert enable_timing
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.done: list[str] = []
+        self.host_seconds = 0.0
+        self.free_from = 0.0
+        device = self
 
-        def record(self) -> None:
-            self.at_milliseconds = 2.0 ** len(done)
-            done.append("record")
+        class Event:
+            def __init__(self, *, enable_timing: bool) -> None:
+                assert enable_timing
 
-        def elapsed_time(self, end: "Event") -> float:
-            return end.at_milliseconds - self.at_milliseconds
+            def record(self) -> None:
+                self.at = max(device.host_seconds, device.free_from)
+                device.done.append("record")
 
-    torch = ModuleType("torch")
-    vars(torch)["cuda"] = SimpleNamespace(Event=Event)
-    vars(torch)["accelerator"] = SimpleNamespace(synchronize=lambda: done.append("wait"))
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    clock = StepClock(on_gpu=True)
+            def elapsed_time(self, end: "Event") -> float:
+                return (end.at - self.at) * 1000
 
-    clock.start()
+        torch = ModuleType("torch")
+        vars(torch)["cuda"] = SimpleNamespace(Event=Event, _sleep=self.sleep)
+        vars(torch)["accelerator"] = SimpleNamespace(synchronize=self.wait)
+        monkeypatch.setitem(sys.modules, "torch", torch)
+        monkeypatch.setattr(step_clock_module.time, "perf_counter", lambda: self.host_seconds)
+
+    def run(self, *, host: float, device: float) -> None:
+        """The host takes so long to start work that takes the device so long."""
+        self.host_seconds += host
+        self.free_from = max(self.host_seconds, self.free_from) + device
+
+    def sleep(self, cycles: int) -> None:
+        self.done.append("sleep")
+        self.run(host=0.0, device=cycles / 2e9)
+
+    def wait(self) -> None:
+        self.done.append("wait")
+        self.host_seconds = max(self.host_seconds, self.free_from)
+
+
+@pytest.fixture
+def device(monkeypatch: pytest.MonkeyPatch) -> Device:
+    return Device(monkeypatch)
+
+
+def stepped(clock: StepClock, device: Device, *, host: float, of_device: float, lead: float) -> StepSeconds:
+    """One step of three parts alike."""
+    clock.start(lead)
+    device.run(host=host, device=of_device)
     clock.target_done()
+    device.run(host=host, device=of_device)
     clock.drafter_starts()
-    step = clock.stop()
+    device.run(host=host, device=of_device)
+    return clock.stop()
 
-    assert done == ["wait", "record", "record", "record", "record", "wait"]
-    assert step == pytest.approx((0.002, 0.004, 0.008))
+
+def test_on_a_gpu_the_marks_are_events_and_the_host_waits_before_and_after(device: Device) -> None:
+    clock = StepClock(on_gpu=True, can_lead=False)
+
+    step = stepped(clock, device, host=0.001, of_device=0.004, lead=0.0)
+
+    assert device.done == ["wait", "record", "record", "record", "record", "wait"]
+    assert step == pytest.approx((0.005, 0.004, 0.004, 0.003))
+
+
+def test_a_device_that_is_busy_before_a_step_does_not_wait_for_the_host_in_it(device: Device) -> None:
+    clock = StepClock(on_gpu=True, can_lead=True)
+
+    step = stepped(clock, device, host=0.001, of_device=0.004, lead=0.0045)
+
+    assert step == pytest.approx((0.004, 0.004, 0.004, 0.003))
+
+
+def test_a_step_takes_as_long_as_its_host_where_that_is_the_slower_one(device: Device) -> None:
+    """The next step cannot start before the host has started this one."""
+    clock = StepClock(on_gpu=True, can_lead=True)
+
+    step = stepped(clock, device, host=0.004, of_device=0.001, lead=0.018)
+
+    assert step == pytest.approx((0.004, 0.004, 0.004, 0.012))
+
+
+def test_a_host_that_is_not_ahead_is_in_the_devices_parts(device: Device) -> None:
+    """The lead is over when the host has done half of it, so that from there on the device waits for it."""
+    clock = StepClock(on_gpu=True, can_lead=True)
+
+    step = stepped(clock, device, host=0.004, of_device=0.001, lead=0.006)
+
+    assert step.parts == pytest.approx((0.001, 0.002, 0.004))
+    assert step.host_seconds == pytest.approx(0.012)
+
+
+def test_a_lead_lasts_as_long_as_was_asked_for(device: Device) -> None:
+    clock = StepClock(on_gpu=True, can_lead=True)
+    before = device.free_from
+
+    clock.start(0.25)
+
+    assert device.free_from - before == pytest.approx(0.25)
+
+
+def runner_of(kind: str, *, ahead: bool = True, ranks: int = 1, speculator: object = None) -> SimpleNamespace:
+    return SimpleNamespace(
+        device=SimpleNamespace(type=kind),
+        speculator=speculator,
+        scheduler_config=SimpleNamespace(async_scheduling=ahead),
+        vllm_config=SimpleNamespace(parallel_config=SimpleNamespace(world_size_across_dp=ranks)),
+    )
 
 
 def test_the_drafter_tells_the_clock_when_it_starts() -> None:
@@ -136,16 +218,30 @@ def test_the_drafter_tells_the_clock_when_it_starts() -> None:
             return count + 1
 
     speculator = Speculator()
-    runner = SimpleNamespace(device=SimpleNamespace(type="cpu"), speculator=speculator)
 
-    with step_clock(runner) as clock:
+    with step_clock(runner_of("cpu", speculator=speculator)) as clock:
         clock.start()
         clock.target_done()
         assert speculator.propose(2) == 3
         assert clock.stop().drafter_seconds > 0
     assert vars(speculator) == {}
-    with step_clock(SimpleNamespace(device=SimpleNamespace(type="cuda"), speculator=None)) as clock:
-        assert clock.on_gpu
+
+
+@pytest.mark.parametrize(
+    ("runner", "on_gpu", "can_lead"),
+    [
+        (runner_of("cuda"), True, True),
+        (runner_of("cuda", ahead=False), True, False),
+        (runner_of("cuda", ranks=2), True, False),
+        (runner_of("cpu"), False, False),
+    ],
+)
+@pytest.mark.usefixtures("device")
+def test_a_device_has_a_lead_where_the_engine_prepares_ahead(
+    runner: SimpleNamespace, on_gpu: bool, can_lead: bool
+) -> None:
+    with step_clock(runner) as clock:
+        assert (clock.on_gpu, clock.can_lead) == (on_gpu, can_lead)
 
 
 # Modes, turns and requests

@@ -11,8 +11,18 @@ from servespec.runtime.step_times_statistics import Gain, Verdict, gain, modes_o
 
 
 def worker(*, graph: list[list[list[float]]], eager: list[list[list[float]]]) -> dict[str, Any]:
+    """Steps are given by their parts, and the host takes as long as the first of them."""
     modes = [("FULL", 8, graph), ("NONE", 7, eager)]
-    return {"modes": [{"mode": m, "padded_tokens": t, "drafter": [], "repeats": r} for m, t, r in modes]}
+    return {
+        "modes": [
+            {"mode": m, "padded_tokens": t, "drafter": [], "lead_seconds": 6.0, "repeats": with_host(r)}
+            for m, t, r in modes
+        ]
+    }
+
+
+def with_host(repeats: list[list[list[float]]]) -> list[list[list[float]]]:
+    return [[[*step, step[0]] for step in steps] for steps in repeats]
 
 
 @pytest.mark.parametrize(
@@ -58,6 +68,8 @@ def test_a_repeat_is_the_mean_of_its_steps_and_a_step_the_sum_of_its_parts() -> 
     assert (graph.mode, graph.padded_tokens, list(graph.step_seconds)) == ("FULL", 8, [8.0])
     assert graph.part_seconds == {"target": [2.0], "sampling": [2.0], "drafter": [4.0]}
     assert list(eager.step_seconds) == [10.0]
+    assert (list(graph.host_seconds), graph.median_host_seconds) == ([2.0], 2.0)
+    assert (list(eager.host_seconds), eager.median_host_seconds) == ([9.0], None)
 
 
 def test_the_slowest_worker_counts_in_each_step_and_part() -> None:

@@ -6,7 +6,7 @@ them.  What comes before the timed steps runs without graphs.
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from servespec.runtime.extension.captured_shapes import CapturedShape
@@ -25,19 +25,22 @@ from servespec.runtime.extension.step_requests import (
 _NO_GRAPHS: Final = CHOICES[-1]
 _DIGITS: Final = 7
 """Of seconds in a file: a tenth of a microsecond."""
+_LEAD_OVER_HOST: Final = 1.5
+"""Chosen: what the device is given to do before a step, over what the host took for it when it was run unmeasured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedMode:
     """A mode that the target's step runs in, by what the engine is allowed; ``drafter`` is what its managers choose.
 
-    ``repeats`` holds the consecutive steps of each run.
+    ``repeats`` holds the consecutive steps of each run; before each step the device is kept busy for ``lead_seconds``.
     """
 
     mode: str
     allowed: frozenset[str]
     padded_tokens: int
     drafter: tuple[CapturedShape, ...]
+    lead_seconds: float = 0.0
     repeats: list[tuple[StepSeconds, ...]] = field(default_factory=list)
 
     def to_json(self) -> Json:
@@ -45,6 +48,7 @@ class TimedMode:
             "mode": self.mode,
             "padded_tokens": self.padded_tokens,
             "drafter": [list(shape) for shape in self.drafter],
+            "lead_seconds": round(self.lead_seconds, _DIGITS),
             "repeats": [[[round(part, _DIGITS) for part in step] for step in steps] for steps in self.repeats],
         }
 
@@ -72,12 +76,16 @@ class TimedEngine(StepEngine):
         modes = tuple(distinct_modes({allowed: self._chosen(batch, decoding, allowed) for allowed in choices}))
         if len(modes) == 1 and not served_only:
             return ()
-        for mode in modes:
-            self._run(batch, decoding, mode.allowed)
+        modes = tuple(replace(mode, lead_seconds=self._lead(batch, decoding, mode.allowed)) for mode in modes)
         for number in range(repeats):
             for mode in rotated(modes, number):
-                mode.repeats.append(self._run(batch, decoding, mode.allowed))
+                mode.repeats.append(self._run(batch, decoding, mode.allowed, lead_seconds=mode.lead_seconds))
         return modes
+
+    def _lead(self, batch: Batch, decoding: Sequence[Request], allowed: frozenset[str]) -> float:
+        """Long enough for the host to start all of a step; none where no server would be ahead of its device."""
+        unmeasured = self._run(batch, decoding, allowed)
+        return _LEAD_OVER_HOST * max(step.host_seconds for step in unmeasured) if self.clock.can_lead else 0.0
 
     def _chosen(self, batch: Batch, decoding: Sequence[Request], allowed: frozenset[str]) -> list[CapturedShape]:
         """What the engine's managers choose among what is allowed."""
@@ -91,6 +99,7 @@ class TimedEngine(StepEngine):
         decoding: Sequence[Request],
         allowed: frozenset[str],
         watch: AbstractContextManager[None] | None = None,
+        lead_seconds: float = 0.0,
     ) -> tuple[StepSeconds, ...]:
         again = self._anew(decoding)
         starting = starting_requests(self.runner, batch, again)
@@ -100,7 +109,7 @@ class TimedEngine(StepEngine):
             self.prefill(again, batch.next_drafts)
         with self.choice.only(allowed), watch or nullcontext():
             steps = tuple(
-                self._step(step_output(starting, lengths, requests, batch.next_drafts), requests)
+                self._step(step_output(starting, lengths, requests, batch.next_drafts), requests, lead_seconds)
                 for _ in range(batch.steps)
             )
         self.finish(requests)
@@ -115,8 +124,8 @@ class TimedEngine(StepEngine):
             return resumed(decoding)
         return decoding_requests(self.runner, len(decoding), self.limits)
 
-    def _step(self, output: Any, requests: dict[str, Request]) -> StepSeconds:
-        self.clock.start()
+    def _step(self, output: Any, requests: dict[str, Request], lead_seconds: float) -> StepSeconds:
+        self.clock.start(lead_seconds)
         self.execute(output, requests)
         self.clock.target_done()
         sampled = self.worker.sample_tokens(None)
