@@ -1,7 +1,7 @@
 """What measured launches held: the files of ``docs/measurements/`` as launches with their figures."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import cache
@@ -138,9 +138,11 @@ def _same_launches() -> list[list[Launch]]:
 def _own_launch(file: str, models: Json, one: Json) -> Launch:
     written = YAML(typ="safe", pure=True).load(one["text"])
     target = written["model"]["id"]
-    bare = _title(target, {name: section for name, section in written.items() if name != "remedies"})
+    switches = _remedies(one)
+    in_force = [remedy for remedy, is_on in switches.items() if is_on]
+    bare = _title(target, written)
     figures = tuple(replace(found, is_fitted=(bare, found.name) in _SHAPED) for found in _own_figures(one))
-    return _launch_of_spec(_title(target, written), file, models, written, _remedies(one), figures)
+    return _launch_of_spec(_title(target, written, in_force), file, models, written, switches, figures)
 
 
 def _launch_of_spec(
@@ -203,14 +205,14 @@ def _shared_row(row: Json) -> SharedRow:
     return SharedRow(row["routine"], row["max_tokens"], max(cost["pool_bytes"] for cost in row["costs"]))
 
 
-def _title(target: str, spec: Json) -> str:
-    """What tells one of our launches from another."""
+def _title(target: str, spec: Json, remedies: Sequence[str] = ()) -> str:
+    """What tells one of our launches from another; ``remedies`` are in force, whoever turned them on."""
     ranks = spec.get("parallel", {}).get("tensor_parallel_size", 1)
     parts = (
         f"{Path(target).name} K={spec.get('speculative', {}).get('num_speculative_tokens', 0)}",
         f"{spec['scheduler']['max_num_seqs']} requests",
         "stock" if spec["engine"]["lowering"] == "none" else spec["engine"]["lowering"],
-        *spec.get("remedies", ()),
+        *remedies,
         *((f"{ranks} ranks",) if ranks > 1 else ()),
     )
     return ", ".join(parts)

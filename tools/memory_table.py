@@ -47,6 +47,8 @@ BOUNDS: Mapping[str, float] = {
 _SPARSE_BLOCKS = "workspaces of its block-sparse attention are not counted"
 _ENCODERS = "its encoders are not counted"
 _TWO_RANKS = "qwen3-8b K=3, 512 requests, extension, 2 ranks"
+_SMALL = "qwen3-0.6b K=3, 512 requests, extension, one_capture_stream"
+_SMALL_PIECES = "0.15 GiB of the PIECEWISE graphs of a narrow model are not explained"
 MISSED: Mapping[tuple[str, str], str] = {
     ("30B-A3B EAGLE3 K=7, stock", "added"): "objects of FULL graphs have no measurement of their own on an H200",
     ("DeepSeek-V4-Flash DSpark K=7, plan", "target PIECEWISE"): "0.33.0 has the attention output in the graph",
@@ -62,6 +64,8 @@ MISSED: Mapping[tuple[str, str], str] = {
     ("MiniMax-M3 EAGLE3 K=3, plan", "KV tokens"): _ENCODERS,
     (_TWO_RANKS, "held"): "0.6 GiB more are made after the profile run than on one rank; by what is not known",
     (_TWO_RANKS, "later steps FULL, all"): "not explained: other stages of two ranks are within 14 %",
+    (_SMALL, "held"): _SMALL_PIECES,
+    (_SMALL, "target PIECEWISE, all"): _SMALL_PIECES,
 }
 """Rows that are further off than their bound, and why; one that comes within it has to leave this table."""
 

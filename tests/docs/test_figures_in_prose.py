@@ -1,12 +1,13 @@
 """Figures that guides and the list of measurements say in a sentence are those of the files that they link."""
 
 import json
+import os
+from pathlib import Path
 
 import measured_launches as measured
 import pytest
-from doc_pages.compiling import plan_of_file
-from doc_pages.curves_page import TIERS_EXAMPLE
-from doc_pages.tiers_bench import tiers_bench
+from doc_pages.curves_page import served_tiers
+from doc_pages.tiers_bench import TiersBench
 
 from servespec.compiler.curves.step_times import step_times_of
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -34,18 +35,47 @@ def test_what_graphs_of_the_8b_model_gained(page: str) -> None:
     assert f"{last:,} tokens" in text
 
 
+def served_by(curve: str, bench: str) -> TiersBench:
+    return served_tiers(measured.MEASUREMENTS / f"2026-12-01-h200-steps-{curve}.json", f"2026-12-01-h200-{bench}.json")
+
+
 def test_what_tiers_by_a_curve_served() -> None:
-    bench = measured.document("2026-12-01-h200-bench-tiers-8b-fp8.json")
-    found = tiers_bench(plan_of_file(REPOSITORY / TIERS_EXAMPLE), bench)
+    dense = served_by("8b-fp8", "bench-tiers-8b-fp8")
+    experts = served_by("30b-a3b-fp8-2", "bench-tiers-30b-a3b-fp8")
     text = (REPOSITORY / "docs/guide/following-the-load.md").read_text(encoding="utf-8")
-    over = [geometric_mean(found.over_all_loads("spec", arm)) for arm in found.fixed.values()]
-    below_the_knee = [geometric_mean(found.pairs("load", found.fixed[7], load)) for load in (1, 16)]
-    assert list(found.fixed) == [0, 1, 3, 7]
-    assert "served {:.2f}, {:.2f}, {:.2f} and {:.2f} times as many tokens".format(*over) in text
-    assert sum(found.is_below(load) for load in found.loads) == 1
-    assert len(found.loads) == 6
-    assert "off by {:.0%} at the median, those of `servespec predict` by {:.0%}".format(*found.median_errors()) in text
+    below_the_knee = [geometric_mean(dense.pairs("load", dense.fixed[7], load)) for load in (1, 16)]
+
+    def over(found: TiersBench) -> list[float]:
+        return [geometric_mean(found.over_all_loads("spec", arm)) for arm in found.fixed.values()]
+
+    assert (list(dense.fixed), list(experts.fixed)) == ([0, 1, 3, 7], [3, 7])
+    assert "served {:.2f}, {:.2f}, {:.2f} and {:.2f} times as many tokens".format(*over(dense)) in text
+    assert "served {:.2f} and {:.2f} times those of K of 3 and 7".format(*over(experts)) in text
+    assert [sum(found.is_below(load) for load in found.loads) for found in (dense, experts)] == [1, 1]
+    assert [len(found.loads) for found in (dense, experts)] == [6, 6]
     assert all(abs(ratio - 1) < 0.02 for ratio in below_the_knee)
+
+
+def test_how_far_off_predictions_of_served_traffic_were() -> None:
+    experts = served_by("30b-a3b-fp8-2", "bench-tiers-30b-a3b-fp8").median_errors()
+    dense = served_by("8b-fp8-2", "bench-tiers-8b-fp8").median_errors()
+    text = (REPOSITORY / "docs/guide/following-the-load.md").read_text(encoding="utf-8")
+
+    steady, played = zip(experts, dense, strict=True)
+    assert "were off by {:.0%} and {:.0%} at the median".format(*steady) in text
+    assert "those of `servespec predict` by {:.0%} and {:.0%}".format(*played) in text
+
+
+def test_the_engine_pads_a_cached_prompt_only_where_k_is_fixed() -> None:
+    root = Path(os.environ.get("SERVESPEC_ENGINES", REPOSITORY / ".engines")) / "vllm-0.33.0"
+    if not root.is_dir():
+        pytest.skip("the engine's source is not there: python tools/fetch_engines.py")
+    text = " ".join((root / "vllm/v1/core/sched/scheduler.py").read_text(encoding="utf-8").split())
+
+    assert (
+        "if ( (self.num_spec_tokens > 0 and self.dynamic_sd_lookup is None) and self.num_sampled_tokens_per_step > 0 "
+        "and num_new_tokens == 1"
+    ) in text
 
 
 def test_what_one_capture_stream_saved() -> None:

@@ -35,7 +35,12 @@ def plan_of_values(spec: Mapping[str, Any], target: Config, *, draft: Config | N
 
 def plan_of_file(path: Path) -> Plan:
     """The plan of a file whose models, and curve if it names one, lie beside it, with the stock engine's."""
-    source = read_source(path.read_bytes(), str(path))
+    return plan_of_text(path.read_bytes(), path)
+
+
+def plan_of_text(text: str | bytes, path: Path) -> Plan:
+    """The same of a text that would lie at ``path``."""
+    source = read_source(text, str(path))
     spec = _parsed(source)
     draft = spec.speculative.model if spec.speculative else None
     draft_config = _config(path, draft) if draft else None

@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from measured_launches import document
 
-from doc_pages.compiling import plan_of_file
 from doc_pages.markdown import code, page, sentences, table
-from doc_pages.tiers_bench import tiers_bench, tiers_sections
+from doc_pages.tiers_bench import TiersBench, tiers_bench, tiers_sections
 from servespec.compiler.curves.measured_grid import MeasuredGrid, padding_of
 from servespec.compiler.curves.profile import Profile, profile_of
 from servespec.compiler.curves.step_curve import StepCurve
@@ -24,10 +23,14 @@ Json = Mapping[str, Any]
 _BENCHES: Final = {"2026-11-30-h200-steps-8b-k3.json": "2026-11-30-h200-bench-8b-k3.json"}
 """Served benches of the same models, device and K."""
 _ARM: Final = "extension"
-_TIERS_BENCHES: Final = {"2026-12-01-h200-steps-8b-fp8.json": "2026-12-01-h200-bench-tiers-8b-fp8.json"}
-"""Served benches of tiers that the curve chose, with an arm for every fixed K."""
-TIERS_EXAMPLE: Final = "examples/qwen3-8b-fp8-tiers-by-curve-h200.yaml"
-"""The spec of those tiers."""
+_TIERS_BENCHES: Final = {
+    "2026-12-01-h200-steps-8b-fp8.json": "2026-12-01-h200-bench-tiers-8b-fp8.json",
+    "2026-12-01-h200-steps-8b-fp8-2.json": "2026-12-01-h200-bench-tiers-8b-fp8.json",
+    "2026-12-01-h200-steps-30b-a3b-fp8-2.json": "2026-12-01-h200-bench-tiers-30b-a3b-fp8.json",
+}
+"""Served benches of tiers, with arms of fixed K, by curves of the same engine."""
+_TIERS_OF_ANOTHER: Final = {"2026-12-01-h200-steps-8b-fp8-2.json"}
+"""Curves that did not choose the tiers of their bench."""
 _SHARES: Final = (0.1, 0.065, 0.035, 0.02)
 
 
@@ -61,9 +64,12 @@ def _curve(path: Path) -> Iterator[str]:
         yield from _milliseconds(found, profile)
     tiers = _TIERS_BENCHES.get(path.name)
     if tiers is not None:
-        link = f"[{tiers}](../measurements/{tiers})"
-        example = plan_of_file(path.parents[2] / TIERS_EXAMPLE)
-        yield from tiers_sections(tiers_bench(example, document(tiers)), link)
+        yield from tiers_sections(
+            served_tiers(path, tiers),
+            tiers.rpartition("bench-tiers-")[2].removesuffix(".json"),
+            f"[{tiers}](../measurements/{tiers})",
+            was_ahead=_was_ahead(found),
+        )
     for k, curve in profile.by_drafts.items():
         yield f"### Decode graphs, K = {k}"
         yield _grids(curve, "requests", DECODE_EPSILON.value, DecodeGrid().sizes(Requests(curve.last)))
@@ -72,13 +78,29 @@ def _curve(path: Path) -> Iterator[str]:
         yield _grids(profile.mixed, "tokens", PREFILL_EPSILON.value, PrefillGrid().sizes(Tokens(profile.mixed.last)))
 
 
+def served_tiers(curve: Path, bench: str) -> TiersBench:
+    """A bench of tiers, and what ``curve`` predicts of it."""
+    chosen_by_it = curve.name not in _TIERS_OF_ANOTHER
+    return tiers_bench(curve.parents[2] / "examples", document(bench), curve, chosen_by_it=chosen_by_it)
+
+
+def _was_ahead(found: Json) -> bool:
+    """Whether the device was busy when a timed step began, as in a busy server."""
+    return any(mode.get("host_seconds") is not None for size in found["sizes"] for mode in size["modes"])
+
+
 def _milliseconds(found: Json, profile: Profile) -> Iterator[str]:
     sizes = [size for size in found["sizes"] if size["kind"] == "decode" and size["modes"]]
     header, *rows = decode_rows(sizes)
     yield "### Milliseconds of a step"
     yield sentences(
         "Target, sampling and drafting of a batch of requests with K drafts each, on FULL graphs; p: on PIECEWISE "
-        "graphs, e: eager."
+        "graphs, e: eager, h: waits for the host. "
+        + (
+            "The device was busy when a step began, as in a server that is."
+            if _was_ahead(found)
+            else "The device was idle when a step began, so that it waited for what the host prepares."
+        )
     )
     yield table(header, rows)
     most, curve = max(profile.by_drafts.items())

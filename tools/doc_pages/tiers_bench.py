@@ -2,11 +2,12 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
+from doc_pages.compiling import plan_of_text
 from doc_pages.markdown import sentences, table
-from servespec.compiler.plan import Plan
 from servespec.compiler.traffic import TrafficAsked
 from servespec.compiler.traffic_prediction import predicted_traffic
 from servespec.render.bench_figures import arms_at_loads
@@ -27,14 +28,21 @@ _LOAD_AWARE: Final = "load"
 class TiersBench:
     """A bench whose arm ``spec`` has tiers by a curve; ``fixed`` are its other arms by their K, 0 for none.
 
-    ``choice`` is what a plan says of the same tiers, and ``played`` what `servespec predict` says of the bench's
-    traffic, both in their JSON form.
+    ``choice`` is what a plan says of the tiers that a curve gives the same spec, and ``played`` what
+    `servespec predict` says of the bench's traffic, both in their JSON form.  ``chosen_by_it`` says whether the tiers
+    served were this curve's.
     """
 
     bench: Json
     fixed: Mapping[int, str]
     choice: Json
     played: Json
+    chosen_by_it: bool
+
+    @property
+    def least(self) -> int:
+        """The fewest drafts of a fixed arm, which gains are over."""
+        return min(self.fixed)
 
     @property
     def loads(self) -> Sequence[int]:
@@ -70,20 +78,24 @@ class TiersBench:
         return high is not None and high < 1
 
     def gains(self) -> Iterator["Gain"]:
-        """Of each load: every K, and the tiers."""
+        """Of each load: every K above the least, and the tiers where this curve chose them."""
         steady_at = {row["requests"]: row for row in self.choice["predicted"]}
         for at in self.played["loads"]:
-            load, none = at["requests"], at["without_speculation"]["tokens_per_second"]
-            steady, played = _by_drafts(steady_at[load]["fixed"]), _by_drafts(at["fixed"])
-            ways = [(f"K = {k}", arm, steady[k], played[k]) for k, arm in self.fixed.items() if k]
-            by_tiers = steady[steady_at[load]["num_speculative_tokens"]], at["tiers"]["tokens_per_second"]
-            for name, arm, of_steady, of_played in (*ways, ("tiers", _TIERS, *by_tiers)):
+            load = at["requests"]
+            steady = _by_drafts(steady_at[load]["fixed"], steady_at[load]["without_speculation"])
+            without = at["without_speculation"]
+            played = _by_drafts(at["fixed"], None if without is None else without["tokens_per_second"])
+            ways = [(f"K = {k}", arm, steady[k], played[k]) for k, arm in self.fixed.items() if k > self.least]
+            if self.chosen_by_it:
+                chosen = steady_at[load]["num_speculative_tokens"]
+                ways.append(("tiers", _TIERS, steady[chosen], at["tiers"]["tokens_per_second"]))
+            for name, arm, of_steady, of_played in ways:
                 yield Gain(
                     load=load,
                     way=name,
-                    served=geometric_mean(self.pairs(arm, self.fixed[0], load)),
-                    steady=of_steady / steady_at[load]["without_speculation"],
-                    played=of_played / none,
+                    served=geometric_mean(self.pairs(arm, self.fixed[self.least], load)),
+                    steady=of_steady / steady[self.least],
+                    played=of_played / played[self.least],
                     speed_error=of_played / median(self._served(arm, load)) - 1,
                 )
 
@@ -105,7 +117,7 @@ class TiersBench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Tokens a second over no speculation: served, of a steady batch, played; and how far off played ones are."""
+    """Tokens a second over the fewest drafts: served, of a steady batch, played; and how far off played ones are."""
 
     load: int
     way: str
@@ -115,12 +127,16 @@ class Gain:
     speed_error: float
 
 
-def _by_drafts(fixed: Sequence[Json]) -> dict[int, float]:
-    return {one["num_speculative_tokens"]: one["tokens_per_second"] for one in fixed}
+def _by_drafts(fixed: Sequence[Json], without: float | None) -> dict[int, float]:
+    """By K; a server of K = 0 that never drafts is ``without``, where that was timed."""
+    by_k = {one["num_speculative_tokens"]: one["tokens_per_second"] for one in fixed}
+    return by_k if without is None else {**by_k, 0: without}
 
 
-def tiers_bench(plan: Plan, bench: Json) -> TiersBench:
-    """``plan`` is of the spec of the bench's tiers, as far as those go."""
+def tiers_bench(examples: Path, bench: Json, curve: Path, *, chosen_by_it: bool) -> TiersBench:
+    """``bench`` and what ``curve`` predicts of it, for the spec of its tiers; its models lie below ``examples``."""
+    ((name, text),) = bench["arms"][_TIERS]["texts"].items()
+    plan = plan_of_text(_with_curve(text, name, curve), examples / name)
     sections = {arm: _speculative(one["texts"]) for arm, one in bench["arms"].items()}
     tiers, choice, design = sections[_TIERS], plan.to_json()["tiers"], bench["design"]
     assert tiers is not None
@@ -134,7 +150,17 @@ def tiers_bench(plan: Plan, bench: Json) -> TiersBench:
         output_tokens=design["output_tokens"],
         prompts_per_request=design["prompts_per_request"],
     )
-    return TiersBench(bench, fixed, choice, predicted_traffic(plan, traffic, new_dice))
+    played = predicted_traffic(plan, traffic, new_dice)
+    return TiersBench(bench=bench, fixed=fixed, choice=choice, played=played, chosen_by_it=chosen_by_it)
+
+
+def _with_curve(text: str, name: str, curve: Path) -> str:
+    """The spec with ``curve`` in the place of the file that it was served with."""
+    section = _speculative({name: text})
+    assert section is not None
+    assert section.curve_files is not None
+    ((file,),) = section.curve_files[1:]
+    return text.replace(file, str(curve.resolve()))
 
 
 def _speculative(texts: Mapping[str, str]) -> SpeculativeSection | None:
@@ -144,19 +170,32 @@ def _speculative(texts: Mapping[str, str]) -> SpeculativeSection | None:
     return spec.speculative
 
 
-def tiers_sections(found: TiersBench, link: str) -> Iterator[str]:
-    yield "### Tiers by this curve, served beside every fixed K"
-    yield _what_was_served(found, link)
-    yield table(_header(found), [*(_row(found, load) for load in found.loads), _row_of_all(found)])
-    yield _verdict(found)
-    yield "### Gains, predicted and served"
+def tiers_sections(found: TiersBench, name: str, link: str, *, was_ahead: bool) -> Iterator[str]:
+    """``was_ahead`` says whether steps were timed as in a busy server."""
+    if found.chosen_by_it:
+        yield f"### Tiers of {name}, served beside fixed K"
+        yield _what_was_served(found, link)
+        yield table(_header(found), [*(_row(found, load) for load in found.loads), _row_of_all(found)])
+        yield _verdict(found)
+    yield f"### Gains of {name}, {'predicted and served' if found.chosen_by_it else 'predicted by this curve'}"
+    yield from _gains_section(found, link, was_ahead=was_ahead)
+    if found.chosen_by_it and _LOAD_AWARE in found.bench["arms"]:
+        yield from _load_aware(found)
+
+
+def _gains_section(found: TiersBench, link: str, *, was_ahead: bool) -> Iterator[str]:
+    over = f"a fixed K = {found.least}" if found.least else "a server that never drafts"
+    waits = (
+        ""
+        if was_ahead
+        else "A timed step waits for the host, which a server overlaps with the step before, so that of short steps, "
+        "which few requests or few drafts make, the curve says too much. "
+    )
     yield sentences(
-        "Output tokens per second of each K over those of a server that never drafts. "
+        f"Output tokens per second of each K over those of {over}, of {link}. "
         "Steady is a batch of as many requests in decode steps alone, as a plan's table has it. "
         "Played is the bench's own traffic, step by step, as `servespec predict` plays it: what was served began all "
-        "at once, prefilled between, and ran fewer requests at the end of each wave. "
-        "A timed step waits for the host, which a server overlaps with the step before, so that of short steps, which "
-        "few requests or few drafts make, the curve says too much."
+        "at once, prefilled between, and ran fewer requests at the end of each wave. " + waits
     )
     header = ("requests", "drafts", "served", "steady", "error", "played", "error", "error of played tokens/s")
     yield table(header, list(_gains(found)))
@@ -164,12 +203,10 @@ def tiers_sections(found: TiersBench, link: str) -> Iterator[str]:
     errors = [one.speed_error for one in found.gains()]
     yield sentences(
         f"The median error is {steady:.0%} of steady gains and {played:.0%} of played ones. "
-        f"Played tokens per second themselves are {min(errors):+.0%} to {max(errors):+.0%} off: "
-        "no step time holds what the front end takes for many requests, or six servers on one machine of each other. "
-        "So ratios are what to read of a prediction."
+        f"Played tokens per second themselves are {min(errors):+.0%} to {max(errors):+.0%} off: no step time holds "
+        f"what the front end takes for many requests, or {len(found.bench['arms'])} servers on one machine of each "
+        "other. So ratios are what to read of a prediction."
     )
-    if _LOAD_AWARE in found.bench["arms"]:
-        yield from _load_aware(found)
 
 
 def _what_was_served(found: TiersBench, link: str) -> str:
@@ -218,10 +255,15 @@ def _verdict(found: TiersBench) -> str:
     held = f"At {len(found.loads) - len(below)} of {len(found.loads)} loads no fixed K served more beyond the interval."
     if not below:
         return held
-    where = ", ".join(f"{load} requests (K = {found.best_fixed(load)})" for load in below)
+    where = ", ".join(
+        f"{load} {'request' if load == 1 else 'requests'} (K = {found.best_fixed(load)})" for load in below
+    )
     return sentences(
-        f"{held} At {where} one did. A batch that crosses a tier's edge mixes query lengths, which no FULL graph "
-        "takes: short answers let batches cross edges often."
+        f"{held} At {where} one did. Two things cost tiers something. "
+        "A batch that crosses a tier's edge mixes query lengths, which no FULL graph takes: short answers let batches "
+        "cross edges often. And the engine pads a request whose whole prompt its prefix cache holds to a decode's "
+        "width only where K is fixed: with tiers its first step runs on PIECEWISE graphs, and from a bench's second "
+        "round on prompts are held."
     )
 
 
