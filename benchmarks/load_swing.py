@@ -10,43 +10,40 @@ and the seconds of each part, and how many steps the workers say ran with all dr
 import argparse
 import hashlib
 import json
-import signal
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from servespec.compiler.pipeline import compile_spec
-from servespec.runtime.gather import Options, compile_request
+from servespec.runtime.bench.arms import Arm, arm_of
+from servespec.runtime.bench.servers import arm_up
+from servespec.runtime.gather import Options
 from servespec.runtime.machine import made_on
 from servespec.runtime.record import RECORD_NAME, read_record
-from servespec.runtime.spec_file import read_spec
-
-_STOP_SECONDS = 60
 
 
 def main() -> int:
     arguments = _arguments()
+    arms = [arm_of(spec, Path(spec).stem, spec, Options()) for spec in (arguments.spec, arguments.other)]
     with tempfile.TemporaryDirectory() as folder:
-        records = {spec: Path(folder) / Path(spec).stem for spec in (arguments.spec, arguments.other)}
-        with _served(arguments.spec, records) as one, _served(arguments.other, records) as other:
-            urls = [_ready(*server, arguments.timeout) for server in (one, other)]
-            said = [_swing(url, arguments.many, arguments.tokens) for url in urls]
-        servers = [_told(spec, records[spec], parts) for spec, parts in zip(records, said, strict=True)]
+        records = [Path(folder) / str(number) for number in range(len(arms))]
+        with ExitStack() as stack:
+            servers = [stack.enter_context(arm_up(arm, record, ())) for arm, record in zip(arms, records, strict=True)]
+            for server in servers:
+                server.wait_until_ready()
+            said = [_swing(server.base_url, arguments.many, arguments.tokens) for server in servers]
+        told = [_told(arm, record, parts) for arm, record, parts in zip(arms, records, said, strict=True)]
     document = {
         "what": "one, many and one request at a time of two specs, at temperature 0",
         **made_on(["python", *sys.argv]),
         "many": arguments.many,
         "tokens": arguments.tokens,
-        "servers": servers,
-        "same_single_requests": len({part["sha256"] for said_ in said for part in (said_[0], said_[-1])}) == 1,
+        "servers": told,
+        "same_single_requests": len({part["sha256"] for parts in said for part in (parts[0], parts[-1])}) == 1,
     }
     arguments.out.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
     print(json.dumps({key: document[key] for key in ("servers", "same_single_requests")}, indent=1)[:4000])
@@ -58,35 +55,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--many", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=64, help="of each answer")
-    parser.add_argument("--timeout", type=float, default=500, help="seconds until both are ready")
     parser.add_argument("spec")
     parser.add_argument("other")
     return parser.parse_args()
-
-
-@contextmanager
-def _served(spec: str, records: dict[str, Path]) -> Iterator[tuple[str, "subprocess.Popen[bytes]"]]:
-    """`servespec serve` in the background; its address, and the process."""
-    plan = compile_spec(compile_request(read_spec(spec), Options()))
-    address = f"http://127.0.0.1:{plan.resolution.request.spec.serve.port}"
-    words = (sys.executable, "-m", "servespec", "serve", spec, "--record", str(records[spec]))
-    process = subprocess.Popen(words, stdout=subprocess.DEVNULL)
-    try:
-        yield address, process
-    finally:
-        process.send_signal(signal.SIGINT)
-        process.wait(_STOP_SECONDS)
-
-
-def _ready(address: str, process: "subprocess.Popen[bytes]", timeout_seconds: float) -> str:
-    end = time.monotonic() + timeout_seconds
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{address}/health", timeout=5):  # noqa: S310 - our own server
-                return address
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            time.sleep(1)
-    raise SystemExit(f"{address} did not come up: exit code {process.poll()}")
 
 
 def _swing(address: str, many: int, tokens: int) -> list[dict[str, Any]]:
@@ -124,10 +95,10 @@ def _tokens(address: str, number: int, tokens: int) -> list[int]:
     return found
 
 
-def _told(spec: str, folder: Path, parts: list[dict[str, Any]]) -> dict[str, Any]:
+def _told(arm: Arm, folder: Path, parts: list[dict[str, Any]]) -> dict[str, Any]:
     record = read_record(folder / RECORD_NAME)
     measured = {key: record["measured"].get(key) for key in ("verdict", "verification", "dispatch")}
-    return {"spec": Path(spec).name, "text": Path(spec).read_text(encoding="utf-8"), **measured, "parts": parts}
+    return {"spec": Path(arm.spec).name, "text": Path(arm.spec).read_text(encoding="utf-8"), **measured, "parts": parts}
 
 
 if __name__ == "__main__":
