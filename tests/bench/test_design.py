@@ -56,6 +56,19 @@ def test_every_other_round_runs_backwards() -> None:
     assert [arms_in(DESIGN, number)[0] for number in (1, 2, 3)] == ["stock", "extension", "stock"]
 
 
+def test_every_load_of_every_round_has_prompts_of_its_own() -> None:
+    """Also another bench on a server that is still up, with a seed of its own."""
+    seeds = [
+        replace(DESIGN, seed=seed).prompts_seed(number, load)
+        for seed in (0, 1, (1 << 32) - 1)
+        for number in range(21)
+        for load in (1, 2, 16, 64, 100, 128, 256, 512, 1024)
+    ]
+
+    assert len(set(seeds)) == len(seeds)
+    assert all(0 <= seed < 1 << 32 for seed in seeds)
+
+
 def test_an_arm_that_is_named_again_gets_a_number() -> None:
     assert labels_of(("stock", "stock", "legacy", "stock")) == ("stock", "stock-2", "legacy", "stock-3")
     assert labels_of(("stock", "specs/k3.yaml", "other/k3.yaml")) == ("stock", "k3", "k3-2")

@@ -56,6 +56,7 @@ class Machine:
     fail_after: int = 10_000
     dead: bool = False
     steps: Counter[tuple[str, str]] = field(default_factory=Counter)
+    loads: list[Load] = field(default_factory=list)
 
     def check_alive(self) -> None:
         if self.dead:
@@ -89,6 +90,7 @@ class Machine:
         if len(self.told) >= self.fail_after:
             raise SpecError([CLIENT_FAILED.at(Place("client.log"), "gone")])
         self.told.append(f"{load.base_url.removeprefix('http://')} {load.concurrency}x{load.prompts}")
+        self.loads.append(load)
         self.steps["FULL", "steps"] += load.prompts
         return {"completed": load.prompts, "first_error": None, "output_throughput": 100.0, "mean_tpot_ms": 2.0}
 
@@ -146,6 +148,25 @@ def test_arms_side_by_side_are_launched_once_and_have_requests_in_turns(results:
         *("extension 1x3", "stock 1x3", "extension 4x12", "stock 4x12"),
         *("stop extension", "stop stock"),
     ]
+
+
+@pytest.mark.parametrize("design", [SMALL, TOGETHER])
+def test_no_server_meets_prompts_again_and_all_arms_meet_the_same(
+    results: Results, tmp_path: Path, design: BenchDesign
+) -> None:
+    """A prefix cache would hold them, and the prefill that a round is to measure would not be run."""
+    machine = Machine()
+    run_bench(bench_of(design, machine, tmp_path), results)
+    measured = [load for load in machine.loads if load.prompts > load.concurrency]
+    warm_up = {load.seed for load in machine.loads if load.prompts == load.concurrency}
+
+    by_arm = {
+        arm: [load.seed for load in sorted(measured, key=lambda one: one.concurrency) if load.base_url.endswith(arm)]
+        for arm in design.arms
+    }
+    assert by_arm["stock"] == by_arm["extension"]
+    assert len(set(by_arm["stock"])) == len(by_arm["stock"]) == 4
+    assert not warm_up & set(by_arm["stock"])
 
 
 def test_the_file_holds_every_cell_and_only_measured_launches(results: Results, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 from measured_launches import document
 
+from doc_pages.bench_prompts import prompts_words
 from doc_pages.markdown import code, page, sentences, table
 from servespec.render.bench_figures import ArmAtLoad, arms_at_loads, ratio_row
 
@@ -52,7 +53,7 @@ def _bench(path: Path) -> Iterator[str]:
     yield sentences(
         f"{found['device'][0]}, driver {found['driver']}; {versions}; {found['date']}. "
         f"{design['input_tokens']} tokens in, {design['output_tokens']} out, {design['rounds']} rounds, acceptance "
-        f"{found['acceptance']}. File: {_link(path)}."
+        f"{found['acceptance']}. {prompts_words(found)}File: {_link(path)}."
     )
     yield f"```console\n$ {found['command']}\n```"
     yield table(

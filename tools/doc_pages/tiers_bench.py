@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import Any, Final
 
+from doc_pages.bench_prompts import prompts_words
 from doc_pages.compiling import plan_of_text
 from doc_pages.markdown import sentences, table
 from servespec.compiler.traffic import TrafficAsked
@@ -262,8 +263,7 @@ def _verdict(found: TiersBench) -> str:
         f"{held} At {where} one did. Two things cost tiers something. "
         "A batch that crosses a tier's edge mixes query lengths, which no FULL graph takes: short answers let batches "
         "cross edges often. And the engine pads a request whose whole prompt its prefix cache holds to a decode's "
-        "width only where K is fixed: with tiers its first step runs on PIECEWISE graphs, and from a bench's second "
-        "round on prompts are held."
+        "width only where K is fixed: with tiers its first step runs on PIECEWISE graphs. " + prompts_words(found.bench)
     )
 
 

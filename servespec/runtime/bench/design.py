@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from zlib import crc32
 
 from servespec.compiler.traffic import TrafficAsked, positive, traffic_findings
 from servespec.diagnostics import Diagnostic, Place
@@ -45,8 +46,16 @@ class BenchDesign:
             "prompts_per_request": self.prompts_per_request,
             "rounds": self.rounds,
             "seed": self.seed,
+            "fresh_prompts": True,
             "side_by_side_kv_bytes": self.side_by_side_kv_bytes,
         }
+
+    def prompts_seed(self, round_number: int, concurrency: int) -> int:
+        """Of the prompts of a load in a round, the same for every arm.
+
+        No other load or round has these prompts: a server's prefix cache would hold them, and nothing be prefilled.
+        """
+        return crc32(f"{self.seed} {round_number} {concurrency}".encode())
 
 
 @dataclass(frozen=True, slots=True, order=True)

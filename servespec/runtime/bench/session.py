@@ -139,11 +139,11 @@ def _await(bench: Bench, results: Results, server: Server, round_number: int) ->
 def _warm_up(bench: Bench, server: Server) -> None:
     """Every load once, unmeasured: kernels are compiled for a batch size when it is first met."""
     for concurrency in bench.design.concurrencies:
-        bench.client.run(_load(bench.design, server, concurrency, _WARM_UP_PROMPTS_PER_REQUEST))
+        bench.client.run(_load(bench.design, server, THROWAWAY_ROUND, concurrency, _WARM_UP_PROMPTS_PER_REQUEST))
 
 
 def _measure(bench: Bench, results: Results, server: Server, cell: Cell) -> None:
-    load = _load(bench.design, server, cell.concurrency, bench.design.prompts_per_request)
+    load = _load(bench.design, server, cell.round, cell.concurrency, bench.design.prompts_per_request)
     result, seen = bench.observe(server, lambda: bench.client.run(load))
     server.check_alive()
     results.add_cell(cell_json(cell, load.prompts, result, seen))
@@ -151,7 +151,7 @@ def _measure(bench: Bench, results: Results, server: Server, cell: Cell) -> None
     bench.on_event(CellDone(results.cells[-1], len(results.cells), count))
 
 
-def _load(design: BenchDesign, server: Server, concurrency: int, prompts_per_request: int) -> Load:
+def _load(design: BenchDesign, server: Server, round_number: int, concurrency: int, prompts_per_request: int) -> Load:
     arm = server.arm
     return Load(
         base_url=server.base_url,
@@ -161,5 +161,5 @@ def _load(design: BenchDesign, server: Server, concurrency: int, prompts_per_req
         prompts=concurrency * prompts_per_request,
         input_tokens=design.input_tokens,
         output_tokens=design.output_tokens,
-        seed=design.seed,
+        seed=design.prompts_seed(round_number, concurrency),
     )
