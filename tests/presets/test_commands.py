@@ -97,6 +97,21 @@ def test_an_unknown_preset_is_refused_with_the_nearest(words: tuple[str, ...]) -
     assert "preset:qwen3-8b__h200__latency" in done.output
 
 
+def test_a_part_of_a_name_tells_the_presets_that_have_it() -> None:
+    done = run("presets", "show", "qwen3-8b")
+
+    said = " ".join(done.output.split())
+    assert "did you mean `preset:qwen3-8b__h200__balanced` or `preset:qwen3-8b__h200__latency`?" in said
+
+
+@pytest.mark.parametrize("command", ["plan", "validate", "serve", "migrate"])
+def test_a_preset_without_its_prefix_is_told(command: str) -> None:
+    done = run(command, "qwen3-8b__h200__latency")
+
+    assert done.exit_code == 1
+    assert "help: write `preset:qwen3-8b__h200__latency`" in done.output
+
+
 @pytest.mark.parametrize("name", ["", "../catalog", "models", "catalog.py", "nothing-like-it"])
 def test_only_presets_are_presets(name: str) -> None:
     assert "error[R014]" in run("plan", f"preset:{name}").output
