@@ -154,6 +154,21 @@ def test_the_engine_s_own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (named.exit_code, spec_of(named)["model"]["id"]) == (0, "org/model")
 
 
+@pytest.mark.parametrize("words", [("no-model.yaml",), ("--", "vllm", "serve", "--max-num-seqs", "8")])
+def test_a_model_laid_over_it_is_the_one_that_is_missing(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("no-model.yaml").write_text("max-num-seqs: 8\n")
+
+    without, done = run(*words), run("--set", "model.id=org/model", *words)
+
+    assert "model" in without.stderr
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert spec_of(done)["model"] == {"id": "org/model"}
+    assert "Not carried over" not in done.stdout
+
+
 def test_a_secret_of_a_config_file_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("c.yaml").write_text(f"model: {model_folder('qwen3-8b')}\napi-key: mine\nenable-prefix-caching: false\n")
