@@ -139,6 +139,18 @@ def test_a_recipe(tmp_path: Path) -> None:
     assert "S319" in done.stderr
 
 
+def test_a_flag_of_a_recipe_in_one_item_with_its_value(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    items = ["--max-num-seqs 8", '--kv-transfer-config {"kv_connector": "NixlConnector", "kv_role": "kv_both"}']
+    path.write_text(json.dumps({"model": {"model_id": "org/model", "base_args": items}}))
+
+    done = run(str(path))
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert spec_of(done)["scheduler"] == {"max_num_seqs": 8}
+    assert spec_of(done)["kv_transfer"] == {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+
+
 def test_the_engine_s_own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("c.yaml").write_text("model: org/model\nmax-num-seqs: 8\nenable-prefix-caching: false\n")
