@@ -98,7 +98,7 @@ def test_an_unknown_preset_is_refused_with_the_nearest(words: tuple[str, ...]) -
 
 
 def test_a_part_of_a_name_tells_the_presets_that_have_it() -> None:
-    done = run("presets", "show", "qwen3-8b")
+    done = run("presets", "show", "qwen3-8b__h200")
 
     said = " ".join(done.output.split())
     assert "did you mean `preset:qwen3-8b__h200__balanced` or `preset:qwen3-8b__h200__latency`?" in said
