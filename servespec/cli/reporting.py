@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from servespec.cli.exit_codes import refusal_code
+from servespec.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from servespec.compiler.plan import Plan
@@ -59,7 +60,7 @@ def planned(spec: str, options: "Options") -> tuple["Plan", dict[str, str]]:
 
     with reporting(spec):
         source = read_spec(spec, options.settings)
-    with reporting(source.name, source.text):
+    with reporting(source.name, source.text), waiting("planning"):
         made = compile_spec(compile_request(source, options))
     return made, dict(source.texts)
 
