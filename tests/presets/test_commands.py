@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from servespec.cli import app, starting
-from servespec.presets.catalog import PresetGoal, machine_of, preset_names, preset_of, without_cost
+from servespec.presets.catalog import PresetGoal, machine_of, preset_names, preset_of, presets, without_cost
 from servespec.presets.starting import GOAL_VALUES, starting_spec
 from servespec.runtime import probe
 from servespec.runtime.completion import mend_broken_word, spec_words
@@ -42,7 +42,19 @@ def test_list_is_an_array_of_all() -> None:
     found = json.loads(run("presets", "list", "--format", "json").stdout)
 
     assert [one["name"] for one in found] == list(preset_names())
-    assert found[0].keys() == {"name", "model", "gpu", "count", "goal", "basis", "summary", "evidence"}
+    keys = {"name", "model", "gpu", "count", "goal", "basis", "measured_by", "summary", "evidence"}
+    assert found[0].keys() == keys
+
+
+def test_list_tells_our_measurements_from_those_of_others() -> None:
+    rows = dict(line.split("  ") for line in run("presets", "list").stdout.splitlines() if not line.startswith(" "))
+
+    assert rows["qwen3-30b-a3b-fp8__h200__throughput"] == "measured"
+    assert rows["qwen3.8-27b__gb200__balanced"] == "measured by others"
+    assert rows["qwen3-8b__h200__latency"] == "modelled"
+    assert {name for name, basis in rows.items() if basis == "measured"} == {
+        one.name for one in presets() if one.evidence.find("docs/measurements/2026-") >= 0
+    }
 
 
 @pytest.mark.parametrize(
@@ -63,7 +75,7 @@ def test_list_filters_by_goal_and_gpu() -> None:
     found = run("presets", "list", "--gpu", "gb200", "--goal", "latency").stdout
     assert run("presets", "list", "--gpu", "GB200", "--goal", "latency").stdout == found
 
-    assert found.splitlines()[0] == "deepseek-v4-flash-dspark__gb200x4__latency  measured"
+    assert found.splitlines()[0] == "deepseek-v4-flash-dspark__gb200x4__latency  measured by others"
     assert len(found.splitlines()) == 2
 
 
