@@ -532,6 +532,17 @@ def test_standard_input_and_markdown() -> None:
     assert spec_of(script)["model"]["id"] == "org/model"
 
 
+def test_no_line_is_shown_of_standard_input_that_is_read() -> None:
+    done = run("-", given="vllm serve $MODEL\n")
+
+    said = done.stderr.splitlines()
+    assert said[:3] == [
+        "error[S318]: nothing above sets `$MODEL` in `$MODEL`",
+        " --> <stdin>:1:12",
+        "  = help: write its value in its place",
+    ]
+
+
 @pytest.mark.skipif(not RECIPES.is_dir(), reason="no recipes at hand")
 @pytest.mark.parametrize("path", sorted(RECIPES.glob("*.yaml")), ids=lambda path: path.stem)
 def test_every_command_of_a_recipe_becomes_a_spec(path: Path) -> None:
