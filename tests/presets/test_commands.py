@@ -148,10 +148,22 @@ def test_init_takes_the_preset_that_fits(folder: Path) -> None:
     assert done.stderr.splitlines() == [
         "wrote spec.yaml, from preset:qwen3-8b__h200__latency",
         "next: servespec plan spec.yaml",
+        "for your editor: servespec schema spec > spec.schema.json",
     ]
     assert written.splitlines()[:2] == [MODELINE, "# From preset:qwen3-8b__h200__latency"]
     assert read_source(written.encode(), "x").data == read_source(preset.text.encode(), "x").data
     assert written.count("\n") == without_cost(preset.text).count("\n") + 2
+
+
+def test_init_names_the_schema_once(folder: Path) -> None:
+    (folder / "specs").mkdir()
+    words = ("--model", "org/model", "--gpu", "h200", "--goal", "latency")
+    first = run("init", "specs/one.yaml", *words)
+    (folder / "specs/spec.schema.json").write_text("{}")
+    second = run("init", "specs/two.yaml", *words)
+
+    assert "for your editor: servespec schema spec > specs/spec.schema.json" in first.stderr
+    assert second.stderr.splitlines()[1:] == ["next: servespec plan specs/two.yaml"]
 
 
 @pytest.mark.parametrize("goal", GOAL_VALUES)
