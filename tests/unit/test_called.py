@@ -3,6 +3,7 @@
 import pytest
 
 from servespec.compiler.facts.engine_fields import table, versions
+from servespec.render.explanation import explanation
 from servespec.runtime.spec_file import spec_diagnostics
 from servespec.schema.called import CALLED, CALLED_THERE
 from servespec.schema.parse import section_at, sections, sections_with
@@ -54,3 +55,10 @@ def test_no_name_is_a_field() -> None:
     assert [key for key in CALLED if sections_with(key) or key in names] == []
     there = {f"{name}.{field}" for name, model in sections() for field in model.model_fields}
     assert there.isdisjoint(CALLED_THERE)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"), [("num_gpus", "hardware.count"), ("K", "speculative.num_speculative_tokens")]
+)
+def test_explain_tells_it_too(name: str, meant: str) -> None:
+    assert f"did you mean `{meant}`?" in explanation(name).text
