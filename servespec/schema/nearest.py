@@ -65,15 +65,21 @@ def _rank(name: str, other: str) -> tuple[int, float] | None:
         return (1, 0.0)
     if max(len(wanted), len(candidate)) > _LONGEST_COMPARED:
         return None
-    slips = slips_between(wanted, candidate)
-    if slips <= _slips_allowed(wanted, candidate):
+    allowed = _slips_allowed(wanted, candidate)
+    # A letter more or less is a slip each, so that most pairs need no comparison.
+    slips = slips_between(wanted, candidate) if abs(len(wanted) - len(candidate)) <= allowed else allowed + 1
+    if slips <= allowed:
         return (2, slips)
     if _in_another_unit(name, other):
         return (3, 0.0)
     # Needed only once something is misspelled.
     from difflib import SequenceMatcher
 
-    likeness = SequenceMatcher(None, wanted, candidate, autojunk=False).ratio()
+    matcher = SequenceMatcher(None, wanted, candidate, autojunk=False)
+    # Upper bounds of the likeness, each cheaper than the next.
+    if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < _LEAST_LIKENESS:
+        return None
+    likeness = matcher.ratio()
     return (4, 1 - likeness) if likeness >= _LEAST_LIKENESS else None
 
 
