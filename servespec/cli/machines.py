@@ -15,12 +15,12 @@ def machine(gpu: str) -> tuple[str, int | None]:
     """A device of the table, and how many where the name says so; refused with the nearest name."""
     from servespec.compiler.facts.devices import DEVICES, device_named
     from servespec.presets.catalog import named_machine
-    from servespec.schema.nearest import nearest
+    from servespec.schema.nearest import nearest_by_words
 
     name, count = named_machine(gpu)
     device = device_named(name)
     if device is None:
-        near = nearest(name, DEVICES, limit=1)
+        near = nearest_by_words(name, DEVICES)
         meant = f"did you mean `{near[0]}`? " if near else ""
         message = f"`{name}` is not in the device table; {meant}it has {', '.join(DEVICES)}"
         raise typer.BadParameter(message, param_hint=_OPTION)

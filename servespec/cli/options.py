@@ -42,10 +42,10 @@ AllowEngine = Annotated[
 ]
 
 
-ConfigFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The model's config.json.")]
+ConfigFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The model's config.json, or its folder.")]
 
 
-DraftFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The draft model's config.json.")]
+DraftFile = Annotated[Path | None, typer.Option(metavar="FILE", help="The draft model's config.json, or its folder.")]
 
 
 Measured = Annotated[

@@ -31,6 +31,7 @@ from servespec.cli.reporting import (
     shares_terminal,
     write_text,
 )
+from servespec.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from servespec.compiler.command_line import Mended
@@ -225,7 +226,7 @@ def _command_planned(words: list[str], gpu: str | None, count: int | None, optio
     if gpu is None:
         raise typer.BadParameter("a command line does not say which GPU it is for", param_hint="--gpu")
     machine = machine_for_command(gpu, count)
-    with reporting("command line", ""):
+    with reporting("command line", ""), waiting("planning"):
         made, command = plan_of_command(words, machine, options)
     findings, mended = (*command.leftovers, *made.diagnostics), _mended_text(mended_spec(made, command))
     return _Planned(plan=made, findings=findings, texts={}, mended=mended)
@@ -262,7 +263,8 @@ def _plan_output(document: dict[str, Any], format: PlanForm, details: bool) -> s
         case PlanForm.html:
             from servespec.render.page.document import plan_page
 
-            return plan_page(document)
+            with waiting("drawing the page"):
+                return plan_page(document)
         case PlanForm.text:
             from servespec.render.plan_text import plan_text
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from servespec.cli.exit_codes import refusal_code
+from servespec.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from servespec.compiler.plan import Plan
@@ -59,7 +60,7 @@ def planned(spec: str, options: "Options") -> tuple["Plan", dict[str, str]]:
 
     with reporting(spec):
         source = read_spec(spec, options.settings)
-    with reporting(source.name, source.text):
+    with reporting(source.name, source.text), waiting("planning"):
         made = compile_spec(compile_request(source, options))
     return made, dict(source.texts)
 
@@ -140,14 +141,15 @@ def print_findings(
 def _with_texts(texts: dict[str, str], found: "list[Diagnostic]") -> dict[str, str]:
     """``texts`` and those of the other files that findings are about, such as the bases of a spec.
 
-    Of a file with a secret that was left out nothing is shown: the line would show it.
+    Of a file with a secret that was left out nothing is shown: the line would show it.  Nor is it of standard input,
+    which cannot be read again.
     """
     from servespec.compiler.command_rules import S310
 
     places = [place for one in found for place in (one.place, *(related.place for related in one.related))]
     with_secret = {one.place.file for one in found if one.rule is S310}
     others = {place.file for place in places if place.range is not None} - texts.keys() - with_secret
-    return {**texts, **{name: text_of(name) for name in others}}
+    return {**texts, **{name: text for name in others if (text := text_of(name))}}
 
 
 def _wants_color(stream: Any) -> bool:

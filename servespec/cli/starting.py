@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from enum import StrEnum
@@ -105,6 +106,7 @@ def init(
     """Write a commented spec; asks on a terminal for what the options do not say."""
     from servespec.presets.starting import GOAL_VALUES, starting_spec
     from servespec.runtime.probe import this_machine
+    from servespec.schema.modeline import SCHEMA_FILE
 
     if file.exists() and not force:
         raise typer.BadParameter(f"`{file}` exists; name another, or pass `--force`", param_hint="FILE")
@@ -124,7 +126,10 @@ def init(
     _write_new(file, made.text, force)
     origin = f"{PRESET_PREFIX}{made.preset}" if made.preset else "the values of the goal"
     typer.echo(f"wrote {file}, from {origin}", err=True)
-    typer.echo(f"next: servespec plan {file}", err=True)
+    typer.echo(f"next: servespec plan {shlex.quote(str(file))}", err=True)
+    schema = file.parent / SCHEMA_FILE
+    if not schema.exists():
+        typer.echo(f"for your editor: servespec schema spec > {shlex.quote(str(schema))}", err=True)
 
 
 def _from_spec(model: str, file: Path) -> str:

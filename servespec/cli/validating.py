@@ -1,5 +1,6 @@
 """`validate`: files of every kind, checked without a network or a machine."""
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,6 +9,7 @@ from servespec.cli.application import app
 from servespec.cli.exit_codes import EXIT_REFUSED
 from servespec.cli.options import AllowCode, AllowEngine, Settings, complete_spec
 from servespec.cli.reporting import FindingsFormat, print_findings, text_of
+from servespec.cli.waiting import waiting
 
 if TYPE_CHECKING:
     from servespec.diagnostics import Diagnostic
@@ -33,11 +35,13 @@ def validate(
     from servespec.diagnostics import Severity
 
     found, texts, kinds = [], {}, []
-    for path in paths:
-        kind, findings, text = _validated(path, tuple(settings or ()), allow_code, allow_unverified_engine)
-        found += findings
-        texts["<stdin>" if path == "-" else path] = text
-        kinds.append(kind)
+    # One may be standard input, where a person types.
+    with waiting(f"checking {len(paths)} files") if len(paths) > 1 else nullcontext():
+        for path in paths:
+            kind, findings, text = _validated(path, tuple(settings or ()), allow_code, allow_unverified_engine)
+            found += findings
+            texts["<stdin>" if path == "-" else path] = text
+            kinds.append(kind)
     print_findings(found, texts, format, to_stdout=True)
     limit = (Severity.ERROR, Severity.WARNING) if strict else (Severity.ERROR,)
     if any(finding.severity in limit for finding in found):

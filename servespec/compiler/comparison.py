@@ -194,10 +194,12 @@ def _totals(memory: Json | None) -> dict[str, Any]:
 
 
 def _settings(plan: Json) -> dict[str, Any]:
-    """Engine, device and every resolved value; who filled one in makes no difference."""
+    """Models, engine, device and every resolved value; who filled one in makes no difference."""
+    inputs = {"model.id": plan["inputs"]["model"], "speculative.model": plan["inputs"]["draft"]}
+    models = {path: one["id"] for path, one in inputs.items() if one is not None}
     engine = {f"engine.{key}": plan["engine"][key] for key in ("version", "facts_version", "lowering")}
     device = {f"device.{key}": value for key, value in plan["device"].items()}
-    return {**engine, **device, **{path: one["value"] for path, one in plan["resolved"].items()}}
+    return {**models, **engine, **device, **{path: one["value"] for path, one in plan["resolved"].items()}}
 
 
 def _flags(argv: Sequence[str]) -> dict[str, list[str]]:

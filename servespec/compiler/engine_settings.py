@@ -19,6 +19,7 @@ from servespec.compiler.fault_help import fault_help
 from servespec.compiler.memory.split import PARTITION_VARIABLE
 from servespec.diagnostics import Diagnostic, Related, Rule
 from servespec.schema import spec_rules as rules
+from servespec.schema.called import meant_fields
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import dotted, sections, shown, unknown_key
 from servespec.schema.renamed import unread_variable_help
@@ -118,7 +119,7 @@ def _unknown_field(
     """An engine's name that the section does not have, in the section's own names first."""
     own = nearest(str(path[-1]), (*model.model_fields, *fields), limit=1)
     finding = unknown_key(path, check.source)
-    if finding.rule is not rules.S102 or not own:
+    if finding.rule is not rules.S102 or not own or meant_fields(str(path[0]), str(path[-1])):
         return finding
     return rules.S102.at(finding.place, finding.message, f"did you mean `{own[0]}`?")
 

@@ -18,6 +18,7 @@ _SPEC_ENDING = ".yaml"
 _HARDWARE = re.compile(r"(?P<gpu>.*?)(?:x(?P<count>[1-9]\d{0,4}))?", re.DOTALL)
 _MODEL_ID = re.compile(r"^(?:model: \{|  )id: (?P<id>[\w./-]+)", re.MULTILINE)
 _BASIS = re.compile(r"basis: (?P<basis>measured|modelled|example): (?P<evidence>.+)")
+_OTHERS = "docs/measurements/published-"
 _COST_OPENING = "# What it costs and gives"
 _COST_CLOSING = "# End of what the plan says"
 
@@ -65,6 +66,13 @@ class Preset:
     evidence: str
     text: str
 
+    @property
+    def measured_by(self) -> str | None:
+        """`us` or `others`, by the files that the evidence names; None where nobody measured."""
+        if self.basis is not PresetBasis.MEASURED:
+            return None
+        return "others" if _OTHERS in self.evidence else "us"
+
     def to_json(self) -> dict[str, Any]:
         """One entry of `presets list --format json`."""
         return {
@@ -74,6 +82,7 @@ class Preset:
             "count": self.count,
             "goal": self.goal.value,
             "basis": self.basis.value,
+            "measured_by": self.measured_by,
             "summary": self.summary,
             "evidence": self.evidence,
         }

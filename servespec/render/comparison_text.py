@@ -161,7 +161,7 @@ def _amount(name: str, value: Any) -> str:
 def _joined(change: Json) -> Json:
     """The words of a flag as a command line has them."""
     words = {side: change[side] and " ".join(change[side]) for side in ("before", "after")}
-    return {"name": change["name"] or "the program", **words}
+    return {"name": change["name"] or "the program or its model", **words}
 
 
 def _changes(heading: str, changes: Iterable[Json]) -> str:
@@ -179,5 +179,5 @@ def _launch(launch: Json, *, details: bool) -> str:
     if details:
         both = [_changes("launch", map(_joined, launch["argv"])), _changes("variables of the launch", launch["env"])]
         return "\n\n".join(part for part in both if part)
-    names = [one["name"] or "the program" for one in (*launch["argv"], *launch["env"])]
+    names = [one["name"] or "the program or its model" for one in (*launch["argv"], *launch["env"])]
     return f"launch: {', '.join(names)} differ{'' if len(names) > 1 else 's'}" if names else ""

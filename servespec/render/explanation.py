@@ -13,6 +13,7 @@ from servespec.compiler.facts.engine_fields import EngineField, EngineTable, Set
 from servespec.diagnostics import Rule
 from servespec.render.explained_words import every_word, fields_taking, words_taken
 from servespec.render.rules import every_rule
+from servespec.schema.called import meant_fields
 from servespec.schema.field_docs import description
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import sections
@@ -228,7 +229,9 @@ def explained_names() -> tuple[str, ...]:
 
 def _unknown(name: str) -> Explanation:
     last = {path.rpartition(".")[2]: path for path in _fields()}
-    near = [last.get(one, one) for one in nearest(name.rpartition(".")[2], [*last, *explained_names()])]
+    section, _, key = name.rpartition(".")
+    meant = meant_fields(section, key)
+    near = meant or [last.get(one, one) for one in nearest(key, [*last, *explained_names()])]
     suggestion = f"; did you mean {', '.join(f'`{one}`' for one in near)}?" if near else ""
     return Explanation(False, f"`{name}` is no field, value, code or engine setting{suggestion}\n")
 

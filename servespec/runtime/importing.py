@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from servespec.compiler.command_line.config_file import misses_model
 from servespec.compiler.command_line.file_commands import server_commands
 from servespec.compiler.command_line.importing import imported_text
 from servespec.compiler.command_line.reading import as_it_listens, command_line_source, read_words
@@ -14,9 +15,10 @@ from servespec.diagnostics import COMMAND_LINE, Diagnostic, Place, in_file_order
 from servespec.runtime.command_file import config_texts, on_the_engine_as_it_is
 from servespec.runtime.spec_file import read_argument, spec_diagnostics
 from servespec.schema.overrides import with_overrides
-from servespec.schema.source import read_source
+from servespec.schema.source import SpecPath, read_source
 
 IMPORTED = "the imported spec"
+_MODEL: SpecPath = ("model", "id")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,11 +45,13 @@ def imported(command: ServerCommand, gpu: str, count: int | None, settings: tupl
     """The spec of one command, with ``settings`` laid over it; SpecError where one of those is none."""
     texts = [word.text for word in command.words]
     read = read_words(command.words, table(versions()[-1]), config_texts(texts))
-    leftovers = in_file_order((*read.leftovers, *command.found))
     needed = count or ranks(read.data.get("parallel", {}))
     source = command_line_source(on_the_engine_as_it_is(as_it_listens(read)), gpu, needed)
-    data = with_overrides(source, settings).data
+    laid = with_overrides(source, settings)
+    # A model of `--set` is the one that the command does not name.
+    has_model = laid.place_of(_MODEL) != source.place_of(_MODEL)
+    leftovers = in_file_order(one for one in (*read.leftovers, *command.found) if not (has_model and misses_model(one)))
     where = command.place.file
-    text = imported_text(data, leftovers, command.title if where == COMMAND_LINE else f"{where}, {command.title}")
+    text = imported_text(laid.data, leftovers, command.title if where == COMMAND_LINE else f"{where}, {command.title}")
     findings = spec_diagnostics(read_source(text, IMPORTED), allow_code=True)
     return Import(text=text, leftovers=leftovers, findings=in_file_order(findings))

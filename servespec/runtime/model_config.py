@@ -15,6 +15,7 @@ from servespec.presets.catalog import ModelFacts, model_facts
 from servespec.runtime.config_rules import R001, R002
 from servespec.runtime.json_mapping import JsonFault, json_fault, json_mapping
 
+_CONFIG_NAME = "config.json"
 _MOST_BYTES = 4 * 1024 * 1024
 _HUB_TIMEOUT_SECONDS = 8
 _DEFAULT_HUB = "https://huggingface.co"
@@ -57,10 +58,12 @@ class Wanted:
 def load_model_config(wanted: Wanted) -> ModelConfig:
     """The config of the model; SpecError where none can be found or read."""
     if wanted.named_file is not None:
-        return _from_file(wanted, wanted.named_file, "a file named on the command line", commit=None)
+        named = wanted.named_file
+        file = named / _CONFIG_NAME if named.is_dir() else named
+        return _from_file(wanted, file, "a file named on the command line", commit=None)
     folder = (wanted.base / wanted.id).expanduser()
     if folder.is_dir():
-        found = _from_file(wanted, folder / "config.json", "the model folder", commit=None)
+        found = _from_file(wanted, folder / _CONFIG_NAME, "the model folder", commit=None)
         return replace(found, folder=folder)
     if _is_path(wanted.id):
         raise SpecError([_not_found(wanted, f"there is no folder `{wanted.id}`")])
@@ -127,7 +130,7 @@ def _in_cache(wanted: Wanted) -> Path | None:
     """The newest snapshot that the revision names, in the hub library's own layout."""
     folder = _cache_folder() / f"models--{wanted.id.replace('/', '--')}"
     for commit in _commits(folder, wanted.revision):
-        config = folder / "snapshots" / commit / "config.json"
+        config = folder / "snapshots" / commit / _CONFIG_NAME
         if config.is_file():
             return config
     return None

@@ -12,13 +12,15 @@ from servespec.runtime.config_rules import R008, R014, R023
 from servespec.runtime.document_kinds import Kind, kind_by_hand, use_of, written_kind
 from servespec.runtime.json_mapping import json_mapping
 from servespec.runtime.supported import unsupported
-from servespec.schema.nearest import nearest
+from servespec.schema.nearest import nearest_by_words
 from servespec.schema.overlays import EXTENDS, layered
 from servespec.schema.overrides import with_overrides
 from servespec.schema.parse import parse_spec, shown
 from servespec.schema.source import SpecSource, read_source
 from servespec.schema.spec import ServingSpec
 from servespec.schema.spec_rules import S226, S227
+
+_NAMES = "name a file, `preset:NAME`, or `-` for standard input"
 
 
 def read_argument(argument: str) -> tuple[str, bytes]:
@@ -39,7 +41,8 @@ def spec_bytes(argument: str) -> bytes:
         raise SpecError([R008.at(Place(argument), message, f"name the files, such as `{files}`")]) from None
     except OSError as error:
         message = f"cannot read `{argument}`: {(error.strerror or 'unreadable').lower()}"
-        help_text = "name a file, `preset:NAME`, or `-` for standard input"
+        is_preset = argument in preset_names()
+        help_text = f"write `{PRESET_PREFIX}{argument}`" if is_preset else _NAMES
         raise SpecError([R008.at(Place(argument), message, help_text)]) from None
 
 
@@ -48,8 +51,8 @@ def _preset(argument: str, place: Place) -> bytes:
     found = preset_bytes(name)
     if found is not None:
         return found
-    near = nearest(name, preset_names())
-    suggestion = f"did you mean `{PRESET_PREFIX}{near[0]}`? " if near else ""
+    near = " or ".join(f"`{PRESET_PREFIX}{one}`" for one in nearest_by_words(name, preset_names()))
+    suggestion = f"did you mean {near}? " if near else ""
     help_text = f"{suggestion}`servespec presets list` names them"
     raise SpecError([R014.at(place, f"there is no preset `{name}`", help_text)])
 

@@ -6,7 +6,7 @@ from servespec.compiler.facts.devices import DEVICES, device_named
 from servespec.compiler.facts.engine_fields import versions
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime import config_rules as rules
-from servespec.schema.nearest import nearest
+from servespec.schema.nearest import nearest_by_words
 from servespec.schema.parse import PLACEHOLDER
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import DeviceFile, ServingSpec
@@ -22,7 +22,7 @@ def unsupported(spec: ServingSpec, source: SpecSource, *, allow_unverified_engin
 
 
 def _unknown_device(gpu: str, place: Place) -> Diagnostic:
-    near = nearest(gpu, DEVICES)
+    near = nearest_by_words(gpu, DEVICES)
     suggestion = f"did you mean `{near[0]}`? " if near else ""
     message = f"`{gpu}` is not in the device table"
     return rules.R004.at(place, message, f"{suggestion}It knows {', '.join(DEVICES)}; or name `{{device: FILE}}`")

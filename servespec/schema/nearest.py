@@ -24,6 +24,34 @@ def nearest(name: str, candidates: Iterable[str], limit: int = 3) -> tuple[str, 
     return tuple(candidate for _, candidate in close[:limit])
 
 
+def nearest_by_words(name: str, candidates: Iterable[str], limit: int = 3) -> tuple[str, ...]:
+    """The same for names of several words, which people shorten and lengthen: `NVIDIA H200`, `a100`, `qwen3-8b`.
+
+    A candidate whose words are all in ``name`` comes first, the one with most of them; then one that has all words of
+    ``name``; then what :func:`nearest` finds.
+    """
+    given, others = _words(name), tuple(dict.fromkeys(candidates))
+    within = [one for one in others if _has_all(given, _words(one))]
+    around = [one for one in others if len(_bare(name)) > 1 and _has_all(_words(one), given)]
+    ranked = (*sorted(within, key=lambda one: -len(_words(one))), *around, *nearest(name, others, limit))
+    return tuple(dict.fromkeys(ranked))[:limit]
+
+
+def _words(name: str) -> list[str]:
+    return re.findall(r"[0-9a-z]+", name.casefold())
+
+
+def _has_all(words: list[str], wanted: list[str]) -> bool:
+    """Whether one of the wanted words is among ``words`` and the others begin one: `80` does `80gb`, `20` not `200`."""
+    shares_one = not set(words).isdisjoint(wanted)
+    return shares_one and all(any(_begins(one, word) for word in words) for one in wanted)
+
+
+def _begins(start: str, word: str) -> bool:
+    rest = word.removeprefix(start)
+    return word.startswith(start) and (not rest or rest[0].isdigit() != start[-1].isdigit())
+
+
 def _bare(name: str) -> str:
     return re.sub(r"[^0-9a-z]", "", name.casefold()) or name
 
@@ -37,15 +65,21 @@ def _rank(name: str, other: str) -> tuple[int, float] | None:
         return (1, 0.0)
     if max(len(wanted), len(candidate)) > _LONGEST_COMPARED:
         return None
-    slips = slips_between(wanted, candidate)
-    if slips <= _slips_allowed(wanted, candidate):
+    allowed = _slips_allowed(wanted, candidate)
+    # A letter more or less is a slip each, so that most pairs need no comparison.
+    slips = slips_between(wanted, candidate) if abs(len(wanted) - len(candidate)) <= allowed else allowed + 1
+    if slips <= allowed:
         return (2, slips)
     if _in_another_unit(name, other):
         return (3, 0.0)
     # Needed only once something is misspelled.
     from difflib import SequenceMatcher
 
-    likeness = SequenceMatcher(None, wanted, candidate, autojunk=False).ratio()
+    matcher = SequenceMatcher(None, wanted, candidate, autojunk=False)
+    # Upper bounds of the likeness, each cheaper than the next.
+    if min(matcher.real_quick_ratio(), matcher.quick_ratio()) < _LEAST_LIKENESS:
+        return None
+    likeness = matcher.ratio()
     return (4, 1 - likeness) if likeness >= _LEAST_LIKENESS else None
 
 

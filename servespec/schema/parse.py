@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from servespec.diagnostics import Diagnostic
 from servespec.schema import spec_rules as rules
+from servespec.schema.called import meant_fields
 from servespec.schema.data_paths import value_at, with_value
 from servespec.schema.joined_keys import joined_key
 from servespec.schema.nearest import nearest
@@ -175,10 +176,22 @@ def unknown_key(path: SpecPath, source: SpecSource) -> Diagnostic:
     replacement = renamed_field(key)
     if replacement is not None:
         return rules.S108.at(place, f"`{key}` is {replacement.what}", replacement.help)
+    meant = _meant(path, source)
+    if meant is not None:
+        return _misspelled(path, place_help=f"did you mean `{meant}`?", source=source)
     homes = [*_homes_below(path), *(f"{name}.{key}" for name in sections_with(key))]
     if homes:
         return rules.S107.at(place, _no_field(path), f"move it to `{homes[0]}`")
     return _misspelled(path, place_help=_suggestion(path), source=source)
+
+
+def _meant(path: SpecPath, source: SpecSource) -> str | None:
+    """The field that a key is another name of, the first that is not written yet; by its last part in its section."""
+    section = dotted(path[:-1])
+    fields = meant_fields(section, str(path[-1]))
+    free = (one for one in fields if value_at(source.data, tuple(one.split("."))) is None)
+    meant = next(free, fields[0] if fields else None)
+    return meant.removeprefix(f"{section}.") if meant else None
 
 
 def _steps(path: SpecPath) -> tuple[str, ...]:

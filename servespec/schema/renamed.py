@@ -45,6 +45,7 @@ RENAMED: Mapping[str, Replacement] = {
     "ngram_prompt_lookup_min": Replacement(_OLD, "write `speculative.prompt_lookup_min`"),
     "num_lookahead_slots": Replacement(_GONE, "write `speculative.num_speculative_tokens`"),
     "num_scheduler_steps": Replacement(_GONE, "delete it: the engine schedules asynchronously by itself"),
+    "use_fp4_indexer_cache": Replacement(_OLD, "write `attention.indexer_kv_dtype: mxfp4`; `false` is the default"),
     "swap_space": Replacement(_GONE, "delete it: the engine recomputes preempted requests"),
     "use_v2_block_manager": Replacement(_GONE, "delete it"),
     "task": Replacement(_GONE, "write `model.runner`, and `model.convert` for a pooling model"),

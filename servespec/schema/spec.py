@@ -60,30 +60,30 @@ class ModelSection(OpenSection):
     id: str = Field(min_length=1, examples=["Qwen/Qwen3-30B-A3B", "./models/my-model"])
     """Name on the model hub, or a folder that holds a `config.json`. A relative folder is taken from the spec's own
     folder."""
-    revision: str | None = None
+    revision: str | None = Field(default=None, examples=["main"])
     """Branch, tag or commit on the hub. Needed, as a commit, where `trust_remote_code` is on."""
-    dtype: str | None = None
+    dtype: str | None = Field(default=None, examples=["bfloat16"])
     """Weight and activation type: `auto`, `bfloat16`, `float16`, `float32`. Default: `auto`, the checkpoint's own."""
-    quantization: str | None = None
+    quantization: str | None = Field(default=None, examples=["fp8"])
     """Quantization method by the engine's name. Default: what the checkpoint says."""
     max_model_len: Count | None = Field(default=None, examples=[32768, "32k"])
     """Longest context of one request, in tokens. Default: what the model's config gives."""
-    load_format: str | None = None
+    load_format: str | None = Field(default=None, examples=["safetensors"])
     """How weights are read: `auto`, `safetensors`, `dummy`, ... Default: `auto`."""
     trust_remote_code: bool = False
     """Run Python code that the model repository carries. Takes effect only with `--allow-code`."""
-    hf_overrides: dict[str, Any] = Field(default_factory=dict)
+    hf_overrides: dict[str, Any] = Field(default_factory=dict, examples=[{"max_position_embeddings": 65536}])
     """Values laid over the model's `config.json`; the plan sees them too."""
     enforce_eager: bool = False
     """Run without CUDA graphs and without torch.compile."""
-    served_model_name: str | None = None
+    served_model_name: str | None = Field(default=None, examples=["my-model"])
     """Name under which the API offers the model. Default: the id as written."""
 
 
 class DeviceFile(Section):
     """A device described by a file that `servespec doctor --device-file` wrote on that machine."""
 
-    device: str = Field(min_length=1)
+    device: str = Field(min_length=1, examples=["device.json"])
     """Path of the file, relative to the spec's own folder."""
 
 
@@ -92,7 +92,7 @@ class HardwareSection(Section):
 
     gpu: Annotated[str | DeviceFile, BeforeValidator(device_name)] = Field(examples=["h200", "gb200", "cpu"])
     """A name of the device table (docs/reference/devices.md), `cpu`, or `{device: FILE}`."""
-    count: PositiveCount = 1
+    count: PositiveCount = Field(default=1, examples=[8])
     """GPUs of one launch, over all its nodes."""
 
 
@@ -101,11 +101,11 @@ class ParallelSection(OpenSection):
 
     engine_configs: ClassVar[tuple[str, ...]] = ("ParallelConfig",)
 
-    tensor_parallel_size: PositiveCount = 1
+    tensor_parallel_size: PositiveCount = Field(default=1, examples=[8])
     """Ranks that share each layer."""
-    pipeline_parallel_size: PositiveCount = 1
+    pipeline_parallel_size: PositiveCount = Field(default=1, examples=[2])
     """Stages that share the layers; speculators live on the last one."""
-    data_parallel_size: PositiveCount = 1
+    data_parallel_size: PositiveCount = Field(default=1, examples=[4])
     """Engine replicas. `max_num_seqs` and every request count of a plan are per replica."""
     enable_expert_parallel: bool = False
     """Spread experts over ranks instead of slicing each."""
@@ -116,7 +116,7 @@ class AttentionSection(OpenSection):
 
     engine_configs: ClassVar[tuple[str, ...]] = ("AttentionConfig",)
 
-    backend: str | None = None
+    backend: str | None = Field(default=None, examples=["FLASH_ATTN"])
     """Attention backend by the engine's name, or `auto`. The launch always pins the one the plan assumed."""
 
 
@@ -136,9 +136,9 @@ class SchedulerSection(OpenSection):
 class TierSpec(Section):
     """One tier of dynamic speculation."""
 
-    up_to: PositiveCount | None = None
+    up_to: PositiveCount | None = Field(default=None, examples=[64])
     """Largest batch of this tier, in requests; the last tier has none."""
-    num_speculative_tokens: Annotated[Count, Field(ge=0)]
+    num_speculative_tokens: Annotated[Count, Field(ge=0, examples=[3])]
     """Drafts of each request in such a batch, in tokens; 0 drafts nothing."""
 
 
@@ -147,17 +147,19 @@ class CurveTiers(Section):
 
     from_curve: FileNames = Field(examples=["curve.json"])
     """File that `servespec profile` wrote, or several of one engine; from the spec's own folder."""
-    acceptance_rates: Annotated[tuple[Share, ...], Strict(False), Field(min_length=1)] | None = None
+    acceptance_rates: Annotated[tuple[Share, ...], Strict(False), Field(min_length=1)] | None = Field(
+        default=None, examples=[[0.8, 0.6, 0.4]]
+    )
     """Share of drafts of which position 1, 2, ... was accepted, one for each draft; `servespec acceptance` reads them
     off a running server. Default: the engine's own, where it accepts synthetically."""
-    acceptance_length: Annotated[float, Field(ge=1)] | None = None
+    acceptance_length: Annotated[float, Field(ge=1)] | None = Field(default=None, examples=[2.5])
     """Tokens of one request in one step with K drafts, the bonus token included: in place of the rates, each draft
     accepted with the same chance."""
     candidates: Annotated[tuple[Count, ...], Strict(False), Field(min_length=1)] | None = Field(
         default=None, examples=[[0, 1, 3, 7]]
     )
     """The K to choose from. Default: every K of the curve up to `num_speculative_tokens`."""
-    tolerance: Fraction = 0.02
+    tolerance: Fraction = Field(default=0.02, examples=["2%"])
     """How far below the best K a tier may be at any size, so that tiers are few. Default: 2 %, and the curve's noise on
     top."""
 
@@ -194,9 +196,9 @@ class SpeculativeSection(OpenSection):
 
     method: str | None = Field(default=None, examples=["eagle3", "mtp", "dspark", "dflash", "ngram"])
     """Drafting method by the engine's name. Default: what the engine infers from the draft model."""
-    model: str | None = None
+    model: str | None = Field(default=None, examples=["Tengyunw/qwen3_30b_moe_eagle3"])
     """Draft model: a hub name or a folder. Methods that draft with the target's own weights need none."""
-    num_speculative_tokens: PositiveCount | None = None
+    num_speculative_tokens: PositiveCount | None = Field(default=None, examples=[3])
     """K, the drafts of one request in one step, in tokens. A verified request has q = 1 + K tokens.
     Default: what the draft model's config says; needed for methods without one."""
     dynamic: Tiers | None = None
@@ -240,7 +242,7 @@ class LoraSection(OpenSection):
 
     engine_configs: ClassVar[tuple[str, ...]] = ("LoRAConfig",)
 
-    max_loras: PositiveCount = 1
+    max_loras: PositiveCount = Field(default=1, examples=[4])
     """Adapters in one step. Every target graph is captured without and with adapters."""
     specialize_active_lora: bool = False
     """Capture a graph for each power of two of active adapters."""
@@ -283,24 +285,28 @@ class CompilationSection(OpenSection):
 
     cudagraph_mode: CudaGraphModeName | None = None
     """Which kinds of graphs are captured. Default: FULL_AND_PIECEWISE, as far as model and backend allow."""
-    max_prefill_cudagraph_capture_tokens: PositiveCount | None = None
+    max_prefill_cudagraph_capture_tokens: PositiveCount | None = Field(default=None, examples=[8192])
     """Cap of PIECEWISE graphs, in tokens: prefill, mixed steps, and decode that no FULL graph covers. Default:
     min(8192, max_num_batched_tokens) on compute capability 10.x, the engine's own maximum elsewhere (512 on H200)."""
-    prefill_cudagraph_capture_token_sizes: CaptureSizes | None = None
+    prefill_cudagraph_capture_token_sizes: CaptureSizes | None = Field(default=None, examples=[[1, 8, 64, 512]])
     """The exact token counts that get a PIECEWISE graph; `[]` disables the kind. Default: the prefill grid up to the
     cap on compute capability 10.x, the engine's own list elsewhere."""
-    max_decode_cudagraph_capture_requests: PositiveCount | None = None
+    max_decode_cudagraph_capture_requests: PositiveCount | None = Field(default=None, examples=[256])
     """Cap of FULL graphs for uniform decode, in requests; n requests run n * (1 + K) tokens. Default: max_num_seqs
     on compute capability 10.x, the engine's own reach elsewhere (512 // (1 + K) tokens' worth)."""
-    decode_cudagraph_capture_request_sizes: CaptureSizes | None = None
+    decode_cudagraph_capture_request_sizes: CaptureSizes | None = Field(default=None, examples=[[1, 2, 4, 8]])
     """The exact request counts that get a decode graph; `[]` disables the kind. Default: the decode grid up to the
     cap on compute capability 10.x, the engine's own counts elsewhere."""
     max_decode_cudagraph_capture_tokens: TokenBudget | None = Field(default=None, examples=[4096, "unlimited"])
     """Budget of one decode graph, in tokens: captured only while n * q fits. `unlimited` sets none. Default: 4096 on
     compute capability 10.x, none elsewhere. Adaptive verification is exempt."""
-    cudagraph_capture_sizes: CaptureSizes | None = Field(default=None, json_schema_extra={"deprecated": True})
+    cudagraph_capture_sizes: CaptureSizes | None = Field(
+        default=None, examples=[[1, 2, 4, 8]], json_schema_extra={"deprecated": True}
+    )
     """Legacy, in tokens: one list for prefill and decode together. Never beside the five fields above."""
-    max_cudagraph_capture_size: PositiveCount | None = Field(default=None, json_schema_extra={"deprecated": True})
+    max_cudagraph_capture_size: PositiveCount | None = Field(
+        default=None, examples=[512], json_schema_extra={"deprecated": True}
+    )
     """Legacy, in tokens: one cap for prefill and decode together. Never beside the five fields above."""
     adaptive_verification_grid: Literal["dense", "reachable", "sparse"] | None = None
     """Sizes of adaptive verification, in tokens, under the extension. `dense`: 1, 2, 4, 8, four a doubling to 1024,
@@ -322,9 +328,9 @@ class MemorySection(OpenSection):
     """Share of the device's memory that the engine may take. Default: 0.92."""
     kv_cache_memory_bytes: ByteSize | None = Field(default=None, examples=["40GiB"])
     """Size of the KV cache on one device. Default: what the budget leaves."""
-    kv_cache_dtype: str | None = None
+    kv_cache_dtype: str | None = Field(default=None, examples=["fp8"])
     """Type of cached keys and values: `auto`, `bfloat16`, `fp8`, ... Default: `auto`, the model's own."""
-    block_size: PositiveCount | None = None
+    block_size: PositiveCount | None = Field(default=None, examples=[64])
     """Tokens of one KV block. Default: chosen by the attention backend."""
     max_cudagraph_memory: ByteSize | None = Field(default=None, examples=["8GiB"])
     """Most memory that all graphs may take on one device, by the plan's ledger; sizes that `compilation` leaves open
@@ -351,27 +357,27 @@ class EngineSection(Section):
 
     name: Literal["vllm"] = "vllm"
     """The engine."""
-    version: str | None = None
+    version: str | None = Field(default=None, examples=["0.33.0"])
     """Version to plan for. Default: the installed one, else the newest supported."""
     lowering: Literal["auto", "native", "extension", "legacy", "none"] = "auto"
     """How the plan reaches the engine. `auto`: native where the engine has the five fields, else the extension where
     one list cannot express the plan, else the legacy list."""
     model_runner: Literal["auto", "v1", "v2"] = "auto"
     """Model runner generation (VLLM_USE_V2_MODEL_RUNNER). The five fields need v2."""
-    args: dict[str, Any] = Field(default_factory=dict)
+    args: dict[str, Any] = Field(default_factory=dict, examples=[{"enable-log-requests": True}])
     """Further flags of the engine, by long name without dashes; none that changes the plan."""
-    env: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    env: dict[str, str | int | float | bool] = Field(default_factory=dict, examples=[{"VLLM_LOGGING_LEVEL": "DEBUG"}])
     """Further environment variables of the engine; none that changes the plan."""
 
 
 class ServeSection(Section):
     """The server."""
 
-    host: str = "127.0.0.1"
+    host: str = Field(default="127.0.0.1", examples=["0.0.0.0"])  # noqa: S104 - of a choice that is the user's
     """Address that the server binds. Default: loopback."""
-    port: Port = 8000
+    port: Port = Field(default=8000, examples=[8080])
     """TCP port."""
-    ready_timeout_seconds: PositiveCount = 1800
+    ready_timeout_seconds: PositiveCount = Field(default=1800, examples=[3600])
     """How long a start may take, in seconds."""
 
 
@@ -396,7 +402,7 @@ class ServingSpec(Section):
     lora: LoraSection | None = None
     performance_mode: PerformanceModeName | None = None
     """`interactivity` captures every small size, `throughput` doubles the default limits. Default: `balanced`."""
-    optimization_level: Annotated[int, Field(ge=0, le=3)] | None = None
+    optimization_level: Annotated[int, Field(ge=0, le=3)] | None = Field(default=None, examples=[1])
     """The engine's -O level: 0 no graphs, 1 PIECEWISE, 2 and 3 FULL_AND_PIECEWISE. Default: 2."""
     remedies: Annotated[RemediesSection, _OPTIONAL] = Field(default_factory=RemediesSection)
     compilation: Annotated[CompilationSection, _OPTIONAL] = Field(default_factory=CompilationSection)

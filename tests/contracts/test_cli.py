@@ -507,7 +507,8 @@ def test_colour_is_for_terminals() -> None:
 def shown_on_a_terminal(*words: str, together: bool) -> str:
     """What a terminal shows of a command; ``together``: its findings too."""
     terminal, inner = pty.openpty()
-    environ = {**os.environ, "NO_COLOR": "1"}
+    # On a slow machine a word about waiting would stand between.
+    environ = {**os.environ, "NO_COLOR": "1", "TERM": "dumb"}
     stderr = inner if together else subprocess.DEVNULL
     with subprocess.Popen(
         [sys.executable, "-m", "servespec", *words], stdout=inner, stderr=stderr, env=environ

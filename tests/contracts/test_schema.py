@@ -15,7 +15,9 @@ from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.compiler.spec_schema import spec_schema
 from servespec.diagnostics import has_errors
 from servespec.runtime.spec_file import spec_diagnostics
+from servespec.schema.parse import sections as sections_of_a_spec
 from servespec.schema.source import read_source
+from servespec.schema.spec import NESTED_SECTIONS, Section, ServingSpec
 from tests.golden.cases import every_case
 from tests.plans import REPOSITORY, Json
 from tests.strategies import specs
@@ -36,6 +38,38 @@ def faults(document: Any) -> list[str]:
 def test_the_schemas_are_schemas() -> None:
     for schema in (PLAN_SCHEMA, RECORD_SCHEMA, COMPARISON_SCHEMA, spec_schema(), spec_schema("0.32.0")):
         jsonschema.Draft202012Validator.check_schema(schema)
+
+
+def own_fields() -> dict[str, Json]:
+    """What the schema says of each field of the spec's own that holds a value, by section and name."""
+    sections: list[type[Section]] = [ServingSpec, *(model for _, model in (*sections_of_a_spec(), *NESTED_SECTIONS))]
+    schema = spec_schema()
+    definitions = {**schema["$defs"], ServingSpec.__name__: schema}
+    fields = {
+        f"{section.__name__}.{name}": definitions[section.__name__]["properties"][name]
+        for section in sections
+        for name in section.model_fields
+    }
+    return {name: one for name, one in fields.items() if "$ref" not in json.dumps(one)}
+
+
+def test_an_editor_can_show_what_a_field_takes() -> None:
+    """A title and a meaning; and an example, save where all values are listed or true and false are all there is."""
+    fields = own_fields()
+    assert len(fields) > 60
+    for name, one in fields.items():
+        forms = one.get("anyOf", [one])
+        is_listed = all({"enum", "const"} & form.keys() or form.get("type") in ("boolean", "null") for form in forms)
+        assert {"title", "description"} <= one.keys(), name
+        assert is_listed or one.get("examples"), name
+
+
+@pytest.mark.parametrize("name", sorted(own_fields()))
+def test_an_example_is_a_value_that_the_field_takes(name: str) -> None:
+    one = own_fields()[name]
+
+    for example in one.get("examples", []):
+        jsonschema.Draft202012Validator(one).validate(plain(example))
 
 
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)

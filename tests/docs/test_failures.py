@@ -1,4 +1,6 @@
-"""The page about failed launches shows what `serve` says: each block with an engine that fails in that way.
+"""The pages about failed launches, and about an engine that disagrees, show what `serve` says.
+
+Each block has an engine that fails in its way.
 
 Line breaks don't count: they depend on how long the folder's path is.
 """
@@ -34,6 +36,10 @@ def logged(process: str, text: str, file: str = "core.py") -> str:
 
 def crash(stage: str, *lines: str, code: int = 1) -> list[str]:
     return ["--crash-at", stage, "--exit-code", str(code), *(word for line in lines for word in ("--say", line))]
+
+
+def logs(*lines: str) -> list[str]:
+    return [word for line in lines for word in ("--log", line)]
 
 
 OUT_OF_MEMORY = (
@@ -77,6 +83,13 @@ SCENARIOS = {
         CORE_FAILED,
     ),
     "hangs": ["--hang-at", "capturing"],
+    "captures less": logs(
+        "Capturing CUDA graphs (PIECEWISE): 100%|##########| 10/10 [00:01<00:00,  9.9it/s]",
+        "Capturing CUDA graphs (FULL): 100%|##########| 6/6 [00:01<00:00,  9.9it/s]",
+        "Capturing prefill CUDA graphs (PIECEWISE): 100%|##########| 10/10 [00:01<00:00,  9.9it/s]",
+        "Capturing prefill CUDA graphs (FULL): 100%|##########| 7/7 [00:01<00:00,  9.9it/s]",
+        "Capturing decode CUDA graphs (FULL): 100%|##########| 9/9 [00:01<00:00,  9.9it/s]",
+    ),
     "port taken": crash("opening", "OSError: [Errno 98] Address already in use"),
     "dies after ready": [
         "--ready-seconds",

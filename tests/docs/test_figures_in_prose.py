@@ -84,3 +84,17 @@ def test_what_one_capture_stream_saved() -> None:
 
     assert all(one.added == {GraphRemedy.ONE_CAPTURE_STREAM} for one in measured.savings() if one.launch.is_planned)
     assert f"[{' and '.join(f'{one:.2f}' for one in saved)} GiB]" in text
+
+
+def test_how_many_launches_captured_what_was_planned() -> None:
+    files = sorted(measured.MEASUREMENTS.glob("*-launches-extension*.json"))
+    launches = [len(measured.document(file.name)["launches"]) for file in files]
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    lowering = (REPOSITORY / "docs/concepts/lowering.md").read_text(encoding="utf-8")
+
+    words = {4: "four", 7: "seven", 9: "nine", 20: "twenty"}
+    assert all(
+        f"[{words[count]}](docs/measurements/{file.name})" in readme
+        for count, file in zip(launches, files, strict=True)
+    )
+    assert f"{words[sum(launches)]} launches on one H200 captured what was planned" in lowering

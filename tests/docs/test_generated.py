@@ -12,11 +12,12 @@ from doc_pages.commands_page import EXIT_CODES, commands, parameters
 from doc_pages.diagnostics_page import exit_code
 from doc_pages.facts_page import all_facts
 from doc_pages.markdown import code
-from doc_pages.runners_page import DRAFTS, runners_page
+from doc_pages.runners_page import DRAFTS, captured, machines, runners_page
 from doc_pages.spec_page import all_fields, schema_of, unit_of
 
 from servespec import cli
 from servespec.compiler.facts.devices import DEVICES
+from servespec.compiler.facts.engine_fields import versions
 from servespec.compiler.facts.list_readers import ListReader
 from servespec.provenance import Sourced
 from servespec.render.rules import every_rule
@@ -151,6 +152,18 @@ def test_the_runner_table_says_what_is_known(routine: str, graphs: str, drafts: 
     line = next(line for line in table.splitlines() if f"| `{routine}` | {graphs} |" in line)
 
     assert line.strip("| ").split(" | ")[3 + DRAFTS.index(drafts)].strip() == cell
+
+
+@pytest.mark.parametrize("version", versions())
+def test_the_runner_page_has_every_gpu_once(version: str) -> None:
+    """With those that capture the same, which differ from all others."""
+    groups = machines(version)
+    listed = [gpu for one in groups for gpu in one.gpus]
+    page = text_of("docs/reference/runners.md")
+
+    assert sorted(listed) == sorted(name for name in DEVICES if name != "cpu")
+    assert len({captured(version, one.gpu) for one in groups}) == len(groups)
+    assert all(f"## vLLM {version} on {', '.join(one.gpus)}: " in page for one in groups)
 
 
 def test_the_runner_page_names_no_figure_as_measured() -> None:

@@ -105,6 +105,19 @@ def test_charts_and_tables_stay_in_the_page(width: int, opened: Any) -> None:
     assert [box for box in boxes if box[0] < 0 or box[1] > width] == []
 
 
+@pytest.mark.parametrize("width", WIDTHS_PIXELS)
+@pytest.mark.parametrize("name", ["tiers-h200", "adaptive-verification-gb200", "load-aware-by-curve"])
+def test_no_letter_is_cut_off_at_the_side_of_its_chart(name: str, width: int, opened: Any) -> None:
+    one = opened(name, width)
+    cut = one.page.evaluate(
+        "[...document.querySelectorAll('figure svg text')].filter(e => e.checkVisibility())"
+        ".map(e => [e.textContent, e.getBoundingClientRect(), e.ownerSVGElement.getBoundingClientRect()])"
+        ".filter(([_, own, chart]) => own.left < chart.left - 1 || own.right > chart.right + 1).map(([text]) => text)"
+    )
+
+    assert cut == []
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_data_is_the_plan(name: str, opened: Any) -> None:
     read = opened(name).page.evaluate("JSON.parse(document.getElementById('plan-json').textContent)")

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from servespec.cli import app, starting
-from servespec.presets.catalog import PresetGoal, machine_of, preset_names, preset_of, without_cost
+from servespec.presets.catalog import PresetGoal, machine_of, preset_names, preset_of, presets, without_cost
 from servespec.presets.starting import GOAL_VALUES, starting_spec
 from servespec.runtime import probe
 from servespec.runtime.completion import mend_broken_word, spec_words
@@ -42,7 +42,19 @@ def test_list_is_an_array_of_all() -> None:
     found = json.loads(run("presets", "list", "--format", "json").stdout)
 
     assert [one["name"] for one in found] == list(preset_names())
-    assert found[0].keys() == {"name", "model", "gpu", "count", "goal", "basis", "summary", "evidence"}
+    keys = {"name", "model", "gpu", "count", "goal", "basis", "measured_by", "summary", "evidence"}
+    assert found[0].keys() == keys
+
+
+def test_list_tells_our_measurements_from_those_of_others() -> None:
+    rows = dict(line.split("  ") for line in run("presets", "list").stdout.splitlines() if not line.startswith(" "))
+
+    assert rows["qwen3-30b-a3b-fp8__h200__throughput"] == "measured"
+    assert rows["qwen3.8-27b__gb200__balanced"] == "measured by others"
+    assert rows["qwen3-8b__h200__latency"] == "modelled"
+    assert {name for name, basis in rows.items() if basis == "measured"} == {
+        one.name for one in presets() if one.evidence.find("docs/measurements/2026-") >= 0
+    }
 
 
 @pytest.mark.parametrize(
@@ -63,7 +75,7 @@ def test_list_filters_by_goal_and_gpu() -> None:
     found = run("presets", "list", "--gpu", "gb200", "--goal", "latency").stdout
     assert run("presets", "list", "--gpu", "GB200", "--goal", "latency").stdout == found
 
-    assert found.splitlines()[0] == "deepseek-v4-flash-dspark__gb200x4__latency  measured"
+    assert found.splitlines()[0] == "deepseek-v4-flash-dspark__gb200x4__latency  measured by others"
     assert len(found.splitlines()) == 2
 
 
@@ -97,6 +109,21 @@ def test_an_unknown_preset_is_refused_with_the_nearest(words: tuple[str, ...]) -
     assert "preset:qwen3-8b__h200__latency" in done.output
 
 
+def test_a_part_of_a_name_tells_the_presets_that_have_it() -> None:
+    done = run("presets", "show", "qwen3-8b__h200")
+
+    said = " ".join(done.output.split())
+    assert "did you mean `preset:qwen3-8b__h200__balanced` or `preset:qwen3-8b__h200__latency`?" in said
+
+
+@pytest.mark.parametrize("command", ["plan", "validate", "serve", "migrate"])
+def test_a_preset_without_its_prefix_is_told(command: str) -> None:
+    done = run(command, "qwen3-8b__h200__latency")
+
+    assert done.exit_code == 1
+    assert "help: write `preset:qwen3-8b__h200__latency`" in done.output
+
+
 @pytest.mark.parametrize("name", ["", "../catalog", "models", "catalog.py", "nothing-like-it"])
 def test_only_presets_are_presets(name: str) -> None:
     assert "error[R014]" in run("plan", f"preset:{name}").output
@@ -121,10 +148,22 @@ def test_init_takes_the_preset_that_fits(folder: Path) -> None:
     assert done.stderr.splitlines() == [
         "wrote spec.yaml, from preset:qwen3-8b__h200__latency",
         "next: servespec plan spec.yaml",
+        "for your editor: servespec schema spec > spec.schema.json",
     ]
     assert written.splitlines()[:2] == [MODELINE, "# From preset:qwen3-8b__h200__latency"]
     assert read_source(written.encode(), "x").data == read_source(preset.text.encode(), "x").data
     assert written.count("\n") == without_cost(preset.text).count("\n") + 2
+
+
+def test_init_names_the_schema_once(folder: Path) -> None:
+    (folder / "specs").mkdir()
+    words = ("--model", "org/model", "--gpu", "h200", "--goal", "latency")
+    first = run("init", "specs/one.yaml", *words)
+    (folder / "specs/spec.schema.json").write_text("{}")
+    second = run("init", "specs/two.yaml", *words)
+
+    assert "for your editor: servespec schema spec > specs/spec.schema.json" in first.stderr
+    assert second.stderr.splitlines()[1:] == ["next: servespec plan specs/two.yaml"]
 
 
 @pytest.mark.parametrize("goal", GOAL_VALUES)

@@ -176,6 +176,10 @@ def test_there_are_presets_for_every_kind_of_gpu() -> None:
     assert {one.gpu for one in blackwell} == {"gb200", "b200", "gb300"}
     assert min(len(blackwell), len(by_capability[9, 0]), len(by_capability[12, 0])) >= 3
     assert {one.count for one in by_capability[12, 0]} == {1, 2}
+    assert {one.goal for one in by_capability[12, 0] if one.count == 2} == {
+        PresetGoal.LONG_CONTEXT,
+        PresetGoal.VARIABLE_LOAD,
+    }
     assert [one.count for one in by_capability[12, 1]] == [2]
     assert [one.goal for one in by_capability[0, 0]] == [PresetGoal.FIRST_STEPS]
 

@@ -119,6 +119,14 @@ def test_a_preset_stands_where_a_spec_does(folder: Path) -> None:
     assert (unknown.exit_code, "error[R014]" in unknown.stderr) == (1, True)
 
 
+def test_other_models_are_told_by_name() -> None:
+    done = plan("preset:qwen3-30b-a3b-fp8__h200__throughput", "--against", "preset:qwen3-8b__h200__latency")
+
+    assert "  model.id: Qwen/Qwen3-8B -> Qwen/Qwen3-30B-A3B-FP8\n" in done.stdout
+    assert "  speculative.model: Tengyunw/qwen3_8b_eagle3 -> Tengyunw/qwen3_30b_moe_eagle3\n" in done.stdout
+    assert "launch: the program or its model, " in done.stdout
+
+
 def test_a_spec_on_standard_input_stands_beside_a_file(folder: Path) -> None:
     done = CliRunner().invoke(app, ["plan", "one.yaml", "--against", "-"], input=Path("other.yaml").read_bytes())
 

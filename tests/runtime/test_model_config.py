@@ -47,6 +47,17 @@ def test_a_broken_config_is_told_with_its_file_and_place(
     assert (related.place.range and related.place.range.start) == (at and Position(*at))
 
 
+def test_a_folder_on_the_command_line_is_that_of_its_config() -> None:
+    source = source_of({**spec_of("qwen3-8b", "h200"), "model": {"id": "org/nowhere"}})
+    folder = MODELS / "qwen3-8b"
+
+    by_folder, by_file = (
+        compile_request(source, Options(model_config=named)).model_input for named in (folder, folder / "config.json")
+    )
+
+    assert by_folder == by_file
+
+
 def codes_with(folder: Path, **values: Any) -> list[str]:
     config = json.loads((MODELS / "qwen3-8b" / "config.json").read_text(encoding="utf-8"))
     return [finding.code for finding in found_in(folder, json.dumps({**config, **values}))]

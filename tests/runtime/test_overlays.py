@@ -248,11 +248,12 @@ def test_a_plan_says_which_file_wrote_each_value(folder: Path) -> None:
     done = run("plan", "spec.yaml", "--set", "model.max_model_len=4096", "--format", "json")
     resolved = json.loads(done.stdout)["resolved"]
     written = {path: (value["origin"], value["because"]) for path, value in resolved.items()}
-    preset = ("preset", "set in `preset:qwen3-30b-a3b-fp8__h200__throughput`")
-    assert written["speculative.method"] == preset
-    assert written["speculative.num_speculative_tokens"] == preset
-    assert written["scheduler.max_num_batched_tokens"] == ("spec", "set in `base.yaml`")
-    assert written["scheduler.max_num_seqs"] == ("spec", "set in the spec")
+    name = "preset:qwen3-30b-a3b-fp8__h200__throughput"
+    line = read_spec(name).place_of(("speculative", "method")).range.start.line
+    assert written["speculative.method"] == ("preset", f"set in `{name}`, line {line}")
+    assert written["speculative.num_speculative_tokens"] == ("preset", f"set in `{name}`, line {line + 2}")
+    assert written["scheduler.max_num_batched_tokens"] == ("spec", "set in `base.yaml`, line 1")
+    assert written["scheduler.max_num_seqs"] == ("spec", "set in the spec, line 3")
     assert written["model.max_model_len"] == ("spec", "set by `--set model.max_model_len=4096`")
     assert written["engine.model_runner"][0] == "engine_default"
 

@@ -449,6 +449,12 @@ def test_without_a_model_the_engine_serves_its_default() -> None:
         (["-cc.cudagraph_mode=FUL"], "S305", ("`--compilation-config.cudagraph_mode` (word 4): expected one of `NONE`, "
          "`PIECEWISE`, `FULL`, `FULL_DECODE_ONLY`, `FULL_AND_PIECEWISE` or null, got `FUL`"),
          "did you mean `FULL`?"),
+        (["--attention_config.use_fp4_indexer_cache", "True"], "S303",
+         "`--attention-config.use_fp4_indexer_cache` (word 4) is a renamed vLLM field",
+         "write `attention.indexer_kv_dtype: mxfp4`; `false` is the default"),
+        (["-cc.full_cuda_graph=true"], "S303",
+         "`--compilation-config.full_cuda_graph` (word 4) is a removed vLLM field",
+         "write `compilation.cudagraph_mode: FULL_DECODE_ONLY`"),
         (["-cc.cudagraph_modes=FULL"], "S302",
          "vLLM 0.33.0 knows no `--compilation-config.cudagraph_modes` (word 4)", "did you mean `cudagraph_mode`?"),
         (["-cc.max_decode_cudagraph_capture_requests=256"], "S302",

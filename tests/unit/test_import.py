@@ -139,6 +139,18 @@ def test_a_recipe(tmp_path: Path) -> None:
     assert "S319" in done.stderr
 
 
+def test_a_flag_of_a_recipe_in_one_item_with_its_value(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    items = ["--max-num-seqs 8", '--kv-transfer-config {"kv_connector": "NixlConnector", "kv_role": "kv_both"}']
+    path.write_text(json.dumps({"model": {"model_id": "org/model", "base_args": items}}))
+
+    done = run(str(path))
+
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert spec_of(done)["scheduler"] == {"max_num_seqs": 8}
+    assert spec_of(done)["kv_transfer"] == {"kv_connector": "NixlConnector", "kv_role": "kv_both"}
+
+
 def test_the_engine_s_own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("c.yaml").write_text("model: org/model\nmax-num-seqs: 8\nenable-prefix-caching: false\n")
@@ -152,6 +164,21 @@ def test_the_engine_s_own_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert (without.exit_code, "error[S311]" in without.stderr) == (1, True)
     named = run("--", "vllm", "serve", "org/model", "--config", "no-model.yaml")
     assert (named.exit_code, spec_of(named)["model"]["id"]) == (0, "org/model")
+
+
+@pytest.mark.parametrize("words", [("no-model.yaml",), ("--", "vllm", "serve", "--max-num-seqs", "8")])
+def test_a_model_laid_over_it_is_the_one_that_is_missing(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("no-model.yaml").write_text("max-num-seqs: 8\n")
+
+    without, done = run(*words), run("--set", "model.id=org/model", *words)
+
+    assert "model" in without.stderr
+    assert (done.exit_code, done.stderr) == (0, "")
+    assert spec_of(done)["model"] == {"id": "org/model"}
+    assert "Not carried over" not in done.stdout
 
 
 def test_a_secret_of_a_config_file_is_shown_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -503,6 +530,17 @@ def test_standard_input_and_markdown() -> None:
 
     assert titles(text, "README.md") == ["line 4: vllm serve org/a", "line 8: vllm serve org/b"]
     assert spec_of(script)["model"]["id"] == "org/model"
+
+
+def test_no_line_is_shown_of_standard_input_that_is_read() -> None:
+    done = run("-", given="vllm serve $MODEL\n")
+
+    said = done.stderr.splitlines()
+    assert said[:3] == [
+        "error[S318]: nothing above sets `$MODEL` in `$MODEL`",
+        " --> <stdin>:1:12",
+        "  = help: write its value in its place",
+    ]
 
 
 @pytest.mark.skipif(not RECIPES.is_dir(), reason="no recipes at hand")

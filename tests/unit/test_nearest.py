@@ -2,7 +2,8 @@
 
 import pytest
 
-from servespec.schema.nearest import nearest, slips_between
+from servespec.compiler.facts.devices import DEVICES
+from servespec.schema.nearest import nearest, nearest_by_words, slips_between
 
 FIELDS = (
     "model", "scheduler", "speculative", "memory", "serve", "args", "env", "host", "port", "method",
@@ -82,3 +83,29 @@ def test_the_name_itself_is_no_suggestion() -> None:
 def test_slips(first: str, second: str, slips: int) -> None:
     assert slips_between(first, second) == slips
     assert slips_between(second, first) == slips
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("NVIDIA H200", "h200"),
+        ("h200_sxm", "h200"),
+        ("H100-SXM5-80GB", "h100"),
+        ("NVIDIA H100 NVL", "h100-nvl"),
+        ("GB200-NVL72", "gb200"),
+        ("b200-sxm", "b200"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40"),
+        ("a100", "a100-80"),
+        ("l40", "l40s"),
+        ("4090", "rtx-4090"),
+        ("RTX PRO 6000 Blackwell", "rtx-pro-6000"),
+        ("h20O", "h200"),
+    ],
+)
+def test_a_gpu_by_another_of_its_names(written: str, meant: str) -> None:
+    assert nearest_by_words(written, DEVICES)[:1] == (meant,)
+
+
+@pytest.mark.parametrize("written", ["h9000", "hopper", "cuda", "h", "", "---"])
+def test_what_is_no_gpu_has_no_other_name(written: str) -> None:
+    assert nearest_by_words(written, DEVICES) == ()

@@ -56,3 +56,16 @@ def test_what_a_help_says_is_typed_where_no_section_is(code: str, words: str, se
     then = found({**spec, **typed(told[code])})
 
     assert [one.message for one in then if words in one.message or one.code.startswith("S")] == []
+
+
+@pytest.mark.parametrize(
+    ("more", "written"),
+    [({}, 3), ({"dynamic": [{"up_to": 8, "num_speculative_tokens": 5}, {"num_speculative_tokens": 1}]}, 5)],
+)
+def test_a_missing_k_is_told_as_it_is_typed(more: Json, written: int) -> None:
+    drafting = {"method": "eagle3", "model": model_folder("eagle3-draft"), **more}
+    (told,) = [one for one in found(spec_of("qwen3-8b", "h200", speculative=drafting)) if one.code == "R107"]
+    then = found(spec_of("qwen3-8b", "h200", speculative={**drafting, **typed(told)}))
+
+    assert typed(told) == {"num_speculative_tokens": written}
+    assert "R107" not in {one.code for one in then}

@@ -9,6 +9,7 @@ from doc_pages.markdown import code, page, sentences, table
 from servespec.compiler.facts.devices import GIB_BYTES
 from servespec.presets.catalog import Preset, every_model, preset_names, preset_of, presets, with_cost
 from servespec.render.plan_text import plan_text
+from servespec.render.preset_text import standing
 
 
 def presets_page() -> str:
@@ -16,7 +17,8 @@ def presets_page() -> str:
         "Presets",
         sentences(
             "Each is a spec: `preset:NAME` stands wherever a command takes one, and `servespec presets show NAME` "
-            "prints it. Measured: servers of this model on this hardware were measured, by us or by others. "
+            "prints it. Measured: servers of this model on this hardware were measured; by others with builds of "
+            "theirs, and not always with the values here, as each one says below. "
             "Modelled: nobody measured it here, and every line of its memory is known. "
             "Example: it shows how something is written, and parts of its memory are not known. "
             "Decode is what runs from FULL graphs, prompts what runs from PIECEWISE graphs, both of the target; "
@@ -52,7 +54,7 @@ def _row(preset: Preset) -> tuple[str, ...]:
     tokens = totals.get("kv_cache_tokens")
     return (
         code(preset.name),
-        preset.basis.value,
+        standing(preset.to_json()),
         _reach(plan["coverage"]["decode"], "FULL", "requests"),
         _reach(plan["coverage"]["prefill"], "PIECEWISE", "tokens"),
         f"{sum(row['graphs'] for row in plan['runners']):,}",

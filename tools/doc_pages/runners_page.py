@@ -1,4 +1,4 @@
-"""docs/reference/runners.md: what every runner captures, by engine version, device, method and K.
+"""docs/reference/runners.md: what every runner captures, by engine version, devices, method and K.
 
 Every number is compiled here from a spec; none is written by hand.
 """
@@ -10,9 +10,11 @@ from typing import Any
 
 from doc_pages.compiling import plan_of_values
 from doc_pages.markdown import code, page, sentences, table
+from servespec.compiler.facts.devices import DEVICES, is_cpu
 from servespec.compiler.facts.engine_fields import versions
 from servespec.compiler.graphs.shape import Row, Runner
 from servespec.compiler.plan import Plan
+from servespec.diagnostics import SpecError
 
 DRAFTS = (0, 1, 2, 3, 5, 7, 15)
 _TIERS = ((16, 7), (256, 3), (None, 1))
@@ -36,14 +38,15 @@ MODEL: Mapping[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A device with the limits of one step that its page shows."""
+    """Devices that capture the same, with the limits of one step that the engine gives them; the first is compiled."""
 
-    gpu: str
+    gpus: tuple[str, ...]
     max_num_seqs: int
     max_num_batched_tokens: int
 
-
-MACHINES = (Machine("gb200", 1024, 16384), Machine("h200", 1024, 8192))
+    @property
+    def gpu(self) -> str:
+        return self.gpus[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +61,14 @@ class Method:
 
 
 _TARGET = Method("target", {"method": "eagle3", "model": "draft"}, ("piecewise", "uniform_decode"), DRAFTS)
+_ADAPTIVE = Method(
+    "target under adaptive verification",
+    {"method": "dspark", "model": "draft", "enable_adaptive_verification": True},
+    ("adaptive_verification",),
+)
 METHODS = (
     _TARGET,
-    Method(
-        "target under adaptive verification",
-        {"method": "dspark", "model": "draft", "enable_adaptive_verification": True},
-        ("adaptive_verification",),
-    ),
+    _ADAPTIVE,
     Method(
         "EAGLE, EAGLE3 and single-module MTP",
         {"method": "eagle3", "model": "draft"},
@@ -77,8 +81,38 @@ METHODS = (
 
 
 def runners_page() -> str:
-    parts = [_part(version, machine) for version in reversed(versions()) for machine in MACHINES]
+    parts = [_part(version, machine) for version in reversed(versions()) for machine in machines(version)]
     return page("Runners", _introduction(), *parts)
+
+
+@cache
+def machines(version: str) -> tuple[Machine, ...]:
+    """Every GPU of the device table, with those that capture the same together, in the table's order."""
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for gpu in (name for name, device in DEVICES.items() if not is_cpu(device)):
+        groups.setdefault(captured(version, gpu), []).append(gpu)
+    return tuple(Machine(tuple(gpus), *_limits(version, gpus[0])) for gpus in groups.values())
+
+
+def captured(version: str, gpu: str) -> tuple[object, ...]:
+    """What tells devices apart: the limits of a step, and the target's rows at K = 7, by list and by stock."""
+    machine = Machine((gpu,), *_limits(version, gpu))
+    cells = [
+        _cell(version, machine, method, source, routine, 7)
+        for method in (_TARGET, _ADAPTIVE)
+        for routine in method.routines
+        for source in ("legacy", "stock")
+    ]
+    return _limits(version, gpu), tuple(cells)
+
+
+@cache
+def _limits(version: str, gpu: str) -> tuple[int, int]:
+    """The requests and tokens of a step that the engine takes on a device by itself."""
+    spec = {**_spec(version, Machine((gpu,), 0, 0), "legacy", None), "scheduler": {}}
+    resolved = plan_of_values(spec, MODEL, with_stock=False).to_json()["resolved"]
+    requests, tokens = (resolved[f"scheduler.{name}"]["value"] for name in ("max_num_seqs", "max_num_batched_tokens"))
+    return requests, tokens
 
 
 def _introduction() -> str:
@@ -91,14 +125,16 @@ def _introduction() -> str:
         "Every number is modelled: it is compiled from a spec, none is measured. "
         "The model is a mixture of experts with grouped-query attention; a model whose attention backend supports "
         "fewer graphs has fewer rows. "
-        "An empty cell is a graph that does not exist: one draft has no later steps, one module drafts as EAGLE does."
+        "An empty cell is a graph that does not exist: one draft has no later steps, one module drafts as EAGLE does, "
+        "and adaptive verification is refused where the attention cannot replay batches trimmed on the GPU. "
+        "GPUs that capture the same stand together; a CPU captures nothing."
     )
 
 
 def _part(version: str, machine: Machine) -> str:
     """The tables of one version on one machine; one that only repeats the newest version's says so."""
     title = (
-        f"## vLLM {version} on {machine.gpu}, {machine.max_num_seqs:,} requests, "
+        f"## vLLM {version} on {', '.join(machine.gpus)}: {machine.max_num_seqs:,} requests, "
         f"{machine.max_num_batched_tokens:,} tokens"
     )
     newest = versions()[-1]
@@ -141,7 +177,12 @@ def _method_rows(version: str, machine: Machine, method: Method, lowerings: Sequ
 def _cell(version: str, machine: Machine, method: Method, source: str, routine: str, drafts: int) -> str:
     if drafts not in method.drafts:
         return ""
-    rows = _rows(_plan(version, machine, method.title, drafts, source), source)
+    try:
+        rows = _rows(_plan(version, machine, method.title, drafts, source), source)
+    except SpecError:
+        # Of attention that cannot replay batches trimmed on the GPU.
+        assert method is _ADAPTIVE
+        return ""
     return ", ".join(size_words(row) for row in rows if str(row.routine) == routine)
 
 

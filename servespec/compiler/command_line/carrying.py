@@ -16,6 +16,7 @@ from servespec.compiler.facts.short_forms import AUTO_FLAG
 from servespec.diagnostics import Diagnostic, Related
 from servespec.schema.nearest import nearest
 from servespec.schema.parse import section_at
+from servespec.schema.renamed import renamed_field
 
 Path = tuple[str, ...]
 
@@ -105,6 +106,9 @@ def _unknown_key(spelled: str, key: str, config: str, word: Word, table: EngineT
     if section is not None and key in section.model_fields:
         help_text = f"vLLM {table.version} has no such field; a spec has, as `{config_section(config)}.{key}`"
         return rules.S302.at(word.place, f"{spelled} is a field of servespec, not of vLLM", help_text)
+    replacement = renamed_field(key)
+    if replacement is not None:
+        return rules.S303.at(word.place, f"{spelled} is {replacement.what}", replacement.help)
     known = [name for name, field in table.config(config).items() if not field.internal]
     near = nearest(key, known, limit=1)
     help_text = f"did you mean `{near[0]}`?" if near else f"delete it: `{config}` has no such field"

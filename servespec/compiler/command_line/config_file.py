@@ -16,6 +16,7 @@ from servespec.diagnostics import Diagnostic, SpecError, has_errors
 from servespec.schema.source import SpecSource, read_source
 
 _OPTION = "--config"
+_NAME_THE_MODEL = "write the model right after `vllm serve`; `import` takes `--set model.id=NAME` too"
 _EXTENSIONS = (".yaml", ".yml")
 # The engine reads YAML 1.1, where these unquoted words are booleans.
 _OLD_BOOLEANS: Mapping[str, bool] = {"yes": True, "on": True, "no": False, "off": False}
@@ -44,8 +45,13 @@ def with_config_file(words: Sequence[Word], reading: Reading, found: list[Diagno
     has_model = model_first or any(word.text == "--model" for word in from_file)
     if reading.entry is Entry.SERVE and readable and not has_model:
         message = f"neither the words before {words[at].named} nor its file names a model"
-        found.append(rules.S311.at(words[at].place, message, "write the model right after `vllm serve`"))
+        found.append(rules.S311.at(words[at].place, message, _NAME_THE_MODEL))
     return [*rest[:1], *from_file, *rest[1:]] if model_first else [*from_file, *rest]
+
+
+def misses_model(finding: Diagnostic) -> bool:
+    """Whether a finding says that no model is named, neither to the engine nor in its config file."""
+    return finding.rule is rules.S314 or (finding.rule is rules.S311 and finding.help == _NAME_THE_MODEL)
 
 
 def _twice(word: Word) -> Diagnostic:

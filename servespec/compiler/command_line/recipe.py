@@ -52,7 +52,14 @@ def _command(source: SpecSource, variant: str) -> ServerCommand:
 def _arguments(source: SpecSource, path: SpecPath) -> Iterator[Word]:
     values = value_at(source.data, path)
     for index, value in enumerate(values if isinstance(values, Sequence) and not isinstance(values, str) else ()):
-        yield Word(str(value), source.place_of((*path, index)))
+        for text in _flag_and_value(str(value)):
+            yield Word(text, source.place_of((*path, index)))
+
+
+def _flag_and_value(item: str) -> tuple[str, ...]:
+    """A flag with its value in one item is two words: recipes are read as the line that their items make."""
+    flag, blank, value = item.strip().partition(" ")
+    return (flag, value.strip()) if blank and flag.startswith("--") else (item,)
 
 
 def _variables(source: SpecSource, path: SpecPath) -> Iterator[Word]:

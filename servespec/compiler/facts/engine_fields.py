@@ -192,7 +192,10 @@ class EngineTable:
         key = name.replace("-", "_")
         if key not in self._flags:
             key = self._spellings().get(_spelling(name), "")
-        return _flag(key, self._flags[key]) if key else None
+        made = f"--{key}"
+        if key and made not in self._made:
+            self._made[made] = _flag(key, self._flags[key])
+        return cast("EngineFlag | None", self._made.get(made))
 
     def flag_of(self, config: str, field: str) -> str | None:
         """The name of the flag that sets a field of a config class; None where no flag does."""

@@ -123,7 +123,9 @@ def _draft_findings(
 ) -> Iterator[Diagnostic]:
     place = source.place_of_key(("speculative",))
     if drafts is None:
-        yield rules.R107.at(place, "`speculative.num_speculative_tokens` is missing", "write the K to serve with")
+        most = max((one.num_speculative_tokens for one in section.written_tiers), default=3)
+        help_text = f"write `num_speculative_tokens: {most}`{'' if section.written_tiers else ', or another K'}"
+        yield rules.R107.at(place, "`speculative.num_speculative_tokens` is missing", help_text)
         return
     k_place = source.place_of(("speculative", "num_speculative_tokens"))
     modules = draft.draft_tokens if draft else None

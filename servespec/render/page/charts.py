@@ -236,9 +236,14 @@ def _end_of(size_bytes: int, dash: Sequence[int], x: Json) -> Row:
 # Grids and tiers
 
 
+_ROW_PIXELS = 7
+"""Of a letter of a row's name, which are narrower than a bar's on average: most are small."""
+
+
 def grid_chart(rows: Mapping[str, Mapping[str, Sequence[int]]], unit: str, width: int) -> Json:
     """The sizes of every row of graphs as ticks, the stock engine's above the plan's."""
     names = list(rows)
+    longest = max(len(line) for name in names for line in name.split("; "))
     most = max(size for grids in rows.values() for sizes in grids.values() for size in sizes)
     x = {
         "field": "size",
@@ -259,7 +264,7 @@ def grid_chart(rows: Mapping[str, Mapping[str, Sequence[int]]], unit: str, width
             "labelExpr": f"split({names!r}[datum.value], '; ')",
             "labelOffset": -7,
             "labelPadding": 6,
-            "minExtent": 118,
+            "minExtent": max(118, _ROW_PIXELS * longest + 6),
         },
     }
     layers = [
