@@ -44,6 +44,14 @@ def test_a_figure_has_one_row(rows: list[table.Row]) -> None:
     assert len(named) == len(set(named)) > 40
 
 
+def test_what_the_engine_will_think_of_graphs_on_an_h200_is_foretold_within_a_twelfth(rows: list[table.Row]) -> None:
+    errors = [row.error for row in rows if row.figure.name == "estimate" and not row.launch.endswith(("stock", "plan"))]
+    errors += [row.error for row in rows if row.figure.name == "estimate" and row.launch.startswith(("8B", "30B"))]
+
+    assert len(errors) >= 9
+    assert all(error is not None and abs(error) <= 1 / 12 for error in errors)
+
+
 def widest_graphs(launch: measured.Launch, figure: str) -> tuple[object, ...]:
     """What the captures of a stage in one mode turn on: model, ranks, stage, mode and the widest size."""
     resolution, shapes, _ = table.subject_of(launch)

@@ -55,6 +55,17 @@ def test_neighbours_that_are_free_are_one_again() -> None:
     assert memory.reserved_bytes == 100 * MIB
 
 
+def test_only_wholly_free_segments_are_given_back() -> None:
+    memory = CachingAllocator()
+    kept, *free = [memory.take(size * MIB, "a") for size in (30, 20, 40)]
+    memory.give(kept, *free)
+    memory.take(25 * MIB, "b")
+
+    memory.release()
+
+    assert memory.reserved_bytes == memory.kept_bytes == 30 * MIB
+
+
 def test_without_gaps_the_most_that_is_taken_at_once_is_reserved() -> None:
     memory = PerfectAllocator()
     first = memory.take(100 * MIB, "a")

@@ -52,6 +52,9 @@ class Allocator(Protocol):
 
     def give(self, *blocks: Block) -> None: ...
 
+    def release(self) -> None:
+        """Gives back what is wholly free."""
+
     def layout(self, *named: Block) -> Any:
         """All that decides what becomes of the next requests, where only the named blocks will be given back."""
 
@@ -85,6 +88,9 @@ class CachingAllocator:
             assert not block.is_free, block
             block.is_free = True
             _merge(block.segment)
+
+    def release(self) -> None:
+        self._segments = [one for one in self._segments if any(not block.is_free for block in one.blocks)]
 
     def layout(self, *named: Block) -> Any:
         names = {id(block): name for name, block in enumerate(named)}
@@ -141,6 +147,9 @@ class PerfectAllocator:
             assert not block.is_free, block
             block.is_free = True
             self._taken_bytes -= block.size_bytes
+
+    def release(self) -> None:
+        self._whole.size_bytes = self._taken_bytes
 
     def layout(self, *named: Block) -> Any:
         return self._taken_bytes, self._whole.size_bytes, tuple(block.size_bytes for block in named)

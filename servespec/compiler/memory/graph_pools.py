@@ -160,7 +160,8 @@ def engine_estimate(
     graphs = len(target.full) if target else 0
     if target is None or not profiles_graphs(resolution):
         return _estimate_line(Bytes(0), Bytes(0), "the engine is not asked: the KV cache is set")
-    left = _eager_rest(resolution, target, split_bound_tokens(lowering, widest_tokens(shapes), shapes))
+    count = _outputs(resolution, target, stage)
+    left = _eager_rest(resolution, target, count, split_bound_tokens(lowering, widest_tokens(shapes), shapes))
     each = _full_object(resolution, target.forward)
     beyond = max(graphs - PROFILED_FULL_GRAPHS.value, 0)
     unprofiled = beyond * each
@@ -372,6 +373,7 @@ def _output_lines(
 
 
 def _kept_by_outputs(target: _Manager, tokens: Tokens, count: int, bound: Tokens, memory: Allocator) -> Bytes:
+    """What stays of the first eager run, of as many tokens as the widest graph has."""
     live = target.forward.run(memory, tokens, runs_attention=tokens <= bound)
     for _ in range(count):
         memory.take(target.forward.hidden * tokens, _OUTPUTS)
@@ -379,15 +381,23 @@ def _kept_by_outputs(target: _Manager, tokens: Tokens, count: int, bound: Tokens
     return memory.kept_bytes
 
 
-def _eager_rest(resolution: Resolution, target: _Manager, bound: Tokens) -> Bytes:
-    """What the eager run before the second FULL graph leaves in the allocator."""
+def _eager_rest(resolution: Resolution, target: _Manager, count: int, bound: Tokens) -> Bytes:
+    """What the eager run before the second FULL graph leaves in the allocator.
+
+    The capture of the first one has given back all that the runs before left, but for the segments of the outputs.
+    Source: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.capture.
+    """
     sizes = sorted((shape.tokens for shape in target.full), reverse=True)
     if len(sizes) < PROFILED_FULL_GRAPHS.value:
         return Bytes(0)
     memory, row = CachingAllocator(), indexer_row(resolution)
-    target.forward.run(memory, sizes[1], runs_attention=sizes[1] <= bound)
+    _kept_by_outputs(target, Tokens(max(target.widest_piecewise, target.widest_full)), count, bound, memory)
+    for tokens in sizes[: PROFILED_FULL_GRAPHS.value]:
+        memory.release()
+        kept_bytes = memory.reserved_bytes
+        memory.give(*target.forward.run(memory, tokens, runs_attention=tokens <= bound))
     logits = 0 if row is None else sizes[1] * (row.scored_bytes + row.converted_bytes)
-    return Bytes(memory.reserved_bytes + logits)
+    return Bytes(memory.reserved_bytes - kept_bytes + logits)
 
 
 def _workspace_lines(
