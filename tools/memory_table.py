@@ -49,15 +49,11 @@ _ENCODERS = "its encoders are not counted"
 _TWO_RANKS = "qwen3-8b K=3, 512 requests, extension, 2 ranks"
 MISSED: Mapping[tuple[str, str], str] = {
     ("30B-A3B EAGLE3 K=7, stock", "added"): "objects of FULL graphs have no measurement of their own on an H200",
-    ("DeepSeek-V4-Flash DSpark K=7, plan", "target PIECEWISE"): "0.33.0 has the attention output in the graph",
-    ("DeepSeek-V4-Flash DSpark K=7 adaptive, plan", "target PIECEWISE"): "0.33.0 has the attention output in the graph",
-    ("DeepSeek-V4-Flash DSpark K=7 adaptive, plan", "target FULL"): "one segment of converted logits, not two",
     ("MiniMax-M3 EAGLE3 K=3, stock", "target FULL"): _SPARSE_BLOCKS,
     ("MiniMax-M3 EAGLE3 K=3, plan", "target FULL"): _SPARSE_BLOCKS,
     ("MiniMax-M3 EAGLE3 K=3, stock", "added"): _SPARSE_BLOCKS,
     ("MiniMax-M3 EAGLE3 K=3, plan", "added"): _SPARSE_BLOCKS,
     ("MiniMax-M3 EAGLE3 K=3, stock", "estimate"): _SPARSE_BLOCKS,
-    ("MiniMax-M3 EAGLE3 K=3, plan", "estimate"): _SPARSE_BLOCKS,
     ("MiniMax-M3 EAGLE3 K=3, stock", "KV tokens"): _ENCODERS,
     ("MiniMax-M3 EAGLE3 K=3, plan", "KV tokens"): _ENCODERS,
     (_TWO_RANKS, "held"): "0.6 GiB more are made after the profile run than on one rank; by what is not known",

@@ -6,12 +6,13 @@ import pytest
 
 from servespec.compiler.memory.caching_allocator import PerfectAllocator
 from servespec.compiler.memory.forward_pass import ForwardPass
+from servespec.compiler.memory.model_pass import Attention
 from servespec.units import Bytes
 
 HIDDEN, PROJECTED, KEY, WIDE, GATED = 8192, 12288, 2048, 49152, 24576
 EAGER = ForwardPass(
     layers=3,
-    aux_layers=frozenset(),
+    aux_layers=(),
     hidden=HIDDEN,
     stream=HIDDEN,
     projected=PROJECTED,
@@ -27,7 +28,7 @@ COMPILED = replace(EAGER, is_compiled=True)
 
 def most_bytes(forward: ForwardPass) -> Bytes:
     memory = PerfectAllocator()
-    memory.give(*forward.run(memory, 1, runs_attention=False))
+    memory.give(*forward.run(memory, 1, Attention.LEFT_OUT).all)
     assert memory.kept_bytes == 0
     return memory.reserved_bytes
 
@@ -59,13 +60,13 @@ def test_a_residual_that_the_engine_gives_is_in_no_pool(layers: int) -> None:
     """Only the first layer has it."""
     drafter = replace(COMPILED, layers=layers)
 
-    saved = most_bytes(drafter) - most_bytes(replace(drafter, reads_hidden_states=True))
+    saved = most_bytes(drafter) - most_bytes(replace(drafter, is_given_residual=True))
 
     assert saved == (HIDDEN if layers == 1 else 0)
 
 
 def test_auxiliary_hidden_states_stay_to_the_end() -> None:
-    assert most_bytes(replace(COMPILED, aux_layers=frozenset({1, 2}))) == most_bytes(COMPILED) + 2 * HIDDEN
+    assert most_bytes(replace(COMPILED, aux_layers=(1, 2))) == most_bytes(COMPILED) + 2 * HIDDEN
 
 
 def test_a_stage_without_layers_has_its_residual_and_its_output() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from servespec.compiler.memory.forward_pass import ForwardPass
 from servespec.compiler.memory.forward_passes import target_pass, untold
 from servespec.compiler.plan import Plan
 from tests.plans import MODELS, compiled, spec_of
@@ -33,6 +34,7 @@ def test_plain_mla_hands_on_outputs_as_wide_as_its_values(tmp_path: Path, breaka
     """The latent ones are in its operator."""
     forward = target_pass(on_eight(tmp_path, breakable=breakable).resolution, splits=1)
 
+    assert isinstance(forward, ForwardPass)
     assert forward.output == BF16_BYTES * HEADS_PER_RANK * VALUE_WIDTH
     assert forward.latents == (BF16_BYTES * HEADS_PER_RANK * LATENT_WIDTH,)
 
