@@ -55,6 +55,19 @@ def test_experts_read_a_norm_in_bf16_and_make_fp8_of_it() -> None:
     assert most_bytes(experts) == 2 * HIDDEN + HIDDEN + HIDDEN + (HIDDEN // 2 + 4 * HIDDEN // 2 // 128) + HIDDEN
 
 
+def test_a_stage_that_is_not_the_last_hands_on_its_residual_without_a_norm() -> None:
+    """The last one has a norm beside both."""
+    short = {"wide": 0, "gated": 0, "projected": 0, "query": 0, "key": 0, "output": 0}
+    last, first = replace(EAGER, **short), replace(EAGER, **short, hands_on_residual=True)
+    memory = PerfectAllocator()
+
+    outputs = first.run(memory, 1, Attention.LEFT_OUT)
+
+    assert [block.size_bytes for block in outputs.hidden] == [HIDDEN, HIDDEN]
+    assert memory.kept_bytes == 2 * HIDDEN
+    assert most_bytes(replace(last, layers=0)) - most_bytes(replace(first, layers=0)) == HIDDEN
+
+
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_residual_that_the_engine_gives_is_in_no_pool(layers: int) -> None:
     """Only the first layer has it."""

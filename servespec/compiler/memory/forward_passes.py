@@ -48,6 +48,8 @@ def target_pass(resolution: Resolution, splits: int, stage: Stage = WHOLE_MODEL)
         layers=len(own),
         aux_layers=_own_aux(resolution, plain.layers, own),
         scores=_scores(resolution, own),
+        is_given_residual=not stage.is_first,
+        hands_on_residual=not stage.is_last,
     )
 
 
@@ -56,9 +58,9 @@ def _own_layers(resolution: Resolution, layers: int, stage: Stage) -> range:
 
 
 def _own_aux(resolution: Resolution, layers: int, own: range) -> tuple[int, ...]:
-    """Counted from the stage's first."""
-    places = aux_places(resolution, layers)
-    return tuple(place - own.start for place in places if place in own or place == own.stop == layers)
+    """What is read after the last layer of a stage is the stage's, and counted from its first."""
+    first = own.start + 1 if own.start else 0
+    return tuple(place - own.start for place in aux_places(resolution, layers) if first <= place <= own.stop)
 
 
 def _scores(resolution: Resolution, own: range) -> ContextScores | None:
@@ -79,7 +81,7 @@ def received(resolution: Resolution, stage: Stage) -> tuple[int, int]:
     if stage.is_first or not whole.hidden:
         return 0, whole.hidden
     own = _own_layers(resolution, whole.layers, stage)
-    earlier = sum(place < own.start for place in aux_places(resolution, whole.layers))
+    earlier = sum(place <= own.start for place in aux_places(resolution, whole.layers))
     return whole.handed_on + earlier, whole.hidden
 
 
