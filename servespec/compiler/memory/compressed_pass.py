@@ -90,6 +90,11 @@ class CompressedPass:
         return ()
 
     @property
+    def experts(self) -> None:
+        """Its kernels' workspaces were not read."""
+        return None
+
+    @property
     def handed_on(self) -> int:
         """Source: vllm/models/deepseek_v4/nvidia/model.py: DeepseekV4Model.make_empty_intermediate_tensors."""
         return self.states

@@ -6,6 +6,7 @@ Sources: the layers of vllm/model_executor/models/qwen2.py and qwen3_moe.py, whi
 from dataclasses import dataclass, replace
 
 from servespec.compiler.memory.caching_allocator import Allocator, Block
+from servespec.compiler.memory.expert_workspace import ExpertWorkspace
 from servespec.compiler.memory.model_pass import (
     ACCUMULATORS,
     ACTIVATIONS,
@@ -29,10 +30,12 @@ class ForwardPass:
 
     ``aux_layers`` are layers whose input is an output, their number for what the last one leaves.
 
-    ``is_compiled`` says that all between two attention calls is one compiled piece.  ``scale_group`` is how many
-    elements of what a matrix reads share a scale, 0 where it reads bf16.  ``is_given_residual`` says that the first
-    residual is what the model is called with, in a buffer of the engine's; ``hands_on_residual`` that the last one goes
-    to the next stage, without a norm.
+    ``inputs`` are those of a pass that stay to its end.  ``sums_over_ranks`` says that what a matrix of several ranks
+    makes is summed in a tensor of its own; what becomes of it where that is compiled was not read.  ``is_compiled``
+    says that all between two attention calls is one compiled piece.  ``scale_group`` is how many elements of what a
+    matrix reads share a scale, 0 where it reads bf16.  ``is_given_residual`` says that the first residual is what the
+    model is called with, in a buffer of the engine's; ``hands_on_residual`` that the last one goes to the next stage,
+    without a norm.
     """
 
     layers: int
@@ -49,6 +52,9 @@ class ForwardPass:
     accumulators: tuple[int, ...] = ()
     latents: tuple[int, ...] = ()
     scores: ContextScores | None = None
+    experts: ExpertWorkspace | None = None
+    inputs: int = 0
+    sums_over_ranks: bool = False
     is_compiled: bool = False
     scale_group: int = 0
     is_given_residual: bool = False
@@ -91,6 +97,7 @@ class _Step:
 
     def __init__(self, forward: ForwardPass, memory: Allocator, tokens: int, attention: Attention) -> None:
         self.forward, self.memory, self.tokens, self.attention = forward, memory, tokens, attention
+        self.inputs = (self._take(forward.inputs),) if forward.inputs else ()
         self.residual = self._take(0 if forward.is_given_residual else forward.stream)
         self.made: Block | None = None
         self.given: tuple[Block, ...] = ()
@@ -100,7 +107,7 @@ class _Step:
     def between_layers(self) -> tuple[Block, ...]:
         """All that is given back later."""
         made = () if self.made is None else (self.made,)
-        return (*made, self.residual, *self.given)
+        return (*made, self.residual, *self.given, *self.inputs)
 
     def run_layer(self, layer: int) -> None:
         self._keep_input_of(layer)
@@ -117,7 +124,7 @@ class _Step:
         self._keep_input_of(self.forward.layers)
         if self.forward.hands_on_residual:
             made = self.made or self._take(0)
-            self.memory.give(*self.given)
+            self.memory.give(*self.given, *self.inputs)
             return Outputs(hidden=(made, self.residual), auxiliary=tuple(self.auxiliary))
         hidden = self._take(self.forward.hidden)
         self.memory.give(*self.between_layers)
@@ -173,6 +180,7 @@ class _Step:
         operand = self._operand(self.forward.output) if self.forward.scale_group else ()
         self.made = self._take(self.forward.hidden)
         self.memory.give(*operand)
+        self._sum_over_ranks()
         if self.forward.is_compiled:
             self.given = (output, self._add_to_residual())
         else:
@@ -181,7 +189,7 @@ class _Step:
         return self._norm(self.made) if self.forward.wide else (self.made,)
 
     def _mlp(self, normed: tuple[Block, ...]) -> None:
-        """Routed experts work in the engine's own workspace, which is there before any graph.
+        """Routed experts work in the engine's own workspace, which is there before any graph, or in their kernels'.
 
         What they make in FP8 of their input is not in it.
         Source: vllm/model_executor/layers/fused_moe/prepare_finalize/no_dp_ep.py: _quantize_input.
@@ -196,7 +204,20 @@ class _Step:
             memory.give(self._take(forward.router))
             normed = (*normed, *(self._operand(forward.hidden) if forward.scale_group else ()))
         self.made = self._take(forward.hidden)
+        if forward.experts:
+            forward.experts.run(memory, self.tokens)
         memory.give(*normed)
+        self._sum_over_ranks()
+
+    def _sum_over_ranks(self) -> None:
+        """In another place.
+
+        Source: vllm/distributed/device_communicators/cuda_communicator.py: CudaCommunicator.all_reduce.
+        """
+        assert self.made is not None
+        if self.forward.sums_over_ranks:
+            partial, self.made = self.made, self._take(self.forward.hidden)
+            self.memory.give(partial)
 
     def _operand(self, width: int) -> tuple[Block, ...]:
         """What a matrix reads, in bf16, or in FP8 with its scales, which norms and activations write themselves.

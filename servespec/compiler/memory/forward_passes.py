@@ -11,6 +11,7 @@ from servespec.compiler.memory.auxiliary_states import aux_places
 from servespec.compiler.memory.compressed_pass import CompressedPass
 from servespec.compiler.memory.compressed_widths import compressed_pass, is_compressed
 from servespec.compiler.memory.config_sizes import merged_config
+from servespec.compiler.memory.expert_workspace import expert_workspace
 from servespec.compiler.memory.forward_pass import ForwardPass
 from servespec.compiler.memory.indexer_logits import indexer_row
 from servespec.compiler.memory.model_pass import ContextScores
@@ -88,7 +89,9 @@ def received(resolution: Resolution, stage: Stage) -> tuple[int, int]:
 def draft_pass(resolution: Resolution, splits: int) -> ModelPass:
     """The drafter's; a drafter that is part of the target's checkpoint has the target's widths.
 
-    Draft heads of the EAGLE family read the embedding beside the hidden state.
+    Draft heads of the EAGLE family read the embedding beside the hidden state.  Where they are not compiled, it and its
+    norm stay to the end.
+    Source: vllm/model_executor/models/llama_eagle3.py: LlamaModel.forward, LlamaDecoderLayer.forward.
     """
     request = resolution.request
     model, is_block = request.draft or request.target, resolution.drafting.kind is DrafterKind.BLOCK
@@ -100,7 +103,12 @@ def draft_pass(resolution: Resolution, splits: int) -> ModelPass:
     own = replace(_decoder_pass(resolution, model, splits), layers=layers)
     if is_block:
         return own
-    return replace(own, projected=own.projected + 2 * own.hidden, is_given_residual=_reads_hidden_states(resolution))
+    return replace(
+        own,
+        projected=own.projected + 2 * own.hidden,
+        inputs=0 if own.is_compiled else 2 * own.hidden,
+        is_given_residual=_reads_hidden_states(resolution),
+    )
 
 
 def _reads_hidden_states(resolution: Resolution) -> bool:
@@ -145,6 +153,8 @@ def _decoder_pass(resolution: Resolution, model: Model, splits: int) -> ForwardP
         wide=2 * inner,
         gated=inner,
         router=_BF16_BYTES * (traits.num_experts or 0),
+        experts=expert_workspace(resolution, model),
+        sums_over_ranks=ranks > 1 and not _is_compiled(resolution),
         is_compiled=_is_compiled(resolution),
         scale_group=_scale_group(resolution, model),
         **_attention_widths(resolution, traits, splits),

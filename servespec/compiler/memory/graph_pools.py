@@ -35,6 +35,7 @@ from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.auxiliary_states import aux_layers
 from servespec.compiler.memory.caching_allocator import Allocator, CachingAllocator
 from servespec.compiler.memory.draft_logits import LOGITS, draft_logits
+from servespec.compiler.memory.expert_workspace import EXPERTS
 from servespec.compiler.memory.forward_passes import ModelPass, draft_pass, target_pass, untold
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line
 from servespec.compiler.memory.model_pass import (
@@ -320,7 +321,11 @@ def _grown_lines(manager: _Manager, mode: CudaGraphMode, grown_bytes: Mapping[st
     tokens = manager.widest_full if mode is CudaGraphMode.FULL else manager.widest_piecewise
     because = f"grown while the widest {mode} graph of {tokens} tokens is captured"
     for owner, size in grown_bytes.items():
-        line = _line(manager, f"{owner} in {mode} graphs", Bytes(size), *_SPREAD.get(owner, _USUAL_SPREAD), because)
+        low, high = _SPREAD.get(owner, _USUAL_SPREAD)
+        experts = manager.forward.experts
+        if owner == EXPERTS and experts is not None:
+            high *= experts.most_growth(tokens)
+        line = _line(manager, f"{owner} in {mode} graphs", Bytes(size), low, high, because)
         yield _with_scores(line, owner, manager)
 
 
