@@ -55,8 +55,8 @@ MISSED: Mapping[tuple[str, str], str] = {
     ("MiniMax-M3 EAGLE3 K=3, stock", "added"): _SMALL_CAPTURES,
     ("MiniMax-M3 EAGLE3 K=3, stock", "KV tokens"): _ENCODERS,
     ("MiniMax-M3 EAGLE3 K=3, plan", "KV tokens"): _ENCODERS,
-    (_TWO_RANKS, "held"): "0.6 GiB more are made after the profile run than on one rank; by what is not known",
-    (_TWO_RANKS, "later steps FULL, all"): "not explained: other stages of two ranks are within 14 %",
+    (_TWO_RANKS, "held"): "0.95 GiB are made after the profile run and before the first capture, 0.31 on one rank; "
+    "captures of both grow by what their pools do, so that it is no graph's; by what is not known",
 }
 """Rows that are further off than their bound, and why; one that comes within it has to leave this table."""
 

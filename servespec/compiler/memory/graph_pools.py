@@ -78,7 +78,10 @@ _USUAL_SPREAD = (0.7, 1.4)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Manager:
-    """The graphs of one manager and the pass that it captures; ``untold`` are fields that its model's config lacks."""
+    """The graphs of one manager and the pass that it captures, as often as ``passes`` in a FULL graph.
+
+    ``untold`` are fields that its model's config lacks.
+    """
 
     runner: Runner
     name: str
@@ -86,6 +89,7 @@ class _Manager:
     untold: tuple[str, ...]
     piecewise: tuple[Shape, ...]
     full: tuple[Shape, ...]
+    passes: int = 1
 
     @property
     def widest_piecewise(self) -> Tokens:
@@ -209,14 +213,15 @@ def _managers(resolution: Resolution, shapes: tuple[Shape, ...], splits: int, st
         lacking = untold(resolution.request.draft or resolution.request.target)
         name = _BLOCKS.get(resolution.drafting.kind, "step 0")
         managers.append(_manager(Runner.DRAFTER, name, forward, lacking, first))
-        managers.append(_manager(Runner.DRAFTER, "later steps", _later_pass(resolution, forward), lacking, later))
+        passes = _later_passes(resolution)
+        managers.append(replace(_manager(Runner.DRAFTER, "later steps", forward, lacking, later), passes=passes))
     return tuple(manager for manager in managers if manager.piecewise or manager.full)
 
 
-def _later_pass(resolution: Resolution, forward: ModelPass) -> ModelPass:
+def _later_passes(resolution: Resolution) -> int:
     """One graph holds all later steps where the drafter can update its attention's metadata on the device."""
     steps = resolution.frame.num_speculative_tokens - 1 if resolution.frame.drafter.fused_later_steps else 1
-    return forward.repeated(max(steps, 1))
+    return max(steps, 1)
 
 
 def _in_row_chunks(forward: ModelPass) -> ModelPass:
@@ -275,16 +280,22 @@ def _play(
     pool: Allocator,
     remedies: frozenset[GraphRemedy],
 ) -> None:
-    """The widest graph of a mode.  Attention is an eager break of PIECEWISE graphs, so they hold none of it."""
+    """The widest graph of a mode.  Attention is an eager break of PIECEWISE graphs, so they hold none of it.
+
+    A pass of a drafter's FULL graph samples before the next one begins.
+    Source: vllm/v1/worker/gpu/spec_decode/target_dependent_ar/speculator.py:
+    TargetDependentARSpeculator._generate_draft.
+    """
     is_full = mode is CudaGraphMode.FULL
     widest = max(manager.full if is_full else manager.piecewise, key=lambda shape: shape.tokens, default=None)
     if widest is None:
         return
     attention = Attention.OF_ANY_CONTEXT if is_full else Attention.LEFT_OUT
-    outputs = manager.forward.run(pool, widest.tokens, attention)
-    if is_full and manager.runner is Runner.DRAFTER:
-        draft_logits(resolution, pool, widest, stepwise=GraphRemedy.STEPWISE_DRAFT_LOGITS in remedies)
-    pool.give(*outputs.all)
+    for _ in range(manager.passes if is_full else 1):
+        outputs = manager.forward.run(pool, widest.tokens, attention)
+        if is_full and manager.runner is Runner.DRAFTER:
+            draft_logits(resolution, pool, widest, stepwise=GraphRemedy.STEPWISE_DRAFT_LOGITS in remedies)
+        pool.give(*outputs.all)
 
 
 def _keeps_aux(resolution: Resolution, manager: _Manager, remedies: frozenset[GraphRemedy]) -> bool:
@@ -452,9 +463,9 @@ def _object_lines(resolution: Resolution, manager: _Manager) -> Iterator[MemoryL
         size = Bytes(count * (full + pieces * PIECE.value))
         yield _line(manager, _PIECEWISE_OBJECTS, size, 0.6, 1.7, because)
     if manager.full:
-        count = len(manager.full)
-        because = f"{count} graphs x {size_words(full)} of kernels"
-        yield _line(manager, _FULL_OBJECTS, Bytes(count * full), 0.6, 1.7, because)
+        count, each = len(manager.full), manager.passes * full
+        because = f"{count} graphs x {size_words(each)} of kernels"
+        yield _line(manager, _FULL_OBJECTS, Bytes(count * each), 0.6, 1.7, because)
 
 
 def _full_object(resolution: Resolution, forward: ModelPass) -> Bytes:
