@@ -200,16 +200,18 @@ def _accumulators(splits: int, heads: int, width: int) -> tuple[int, ...]:
 
 
 def _latent_widths(traits: ModelTraits, heads: int, width: int) -> dict[str, Any]:
-    """Plain MLA has latent outputs in its operator only; what that hands on has the width of the values.
+    """Plain MLA has latent queries and outputs in its operator only; what that hands on has the width of the values.
 
     Sources: vllm/model_executor/layers/mla.py: MultiHeadLatentAttentionWrapper.forward;
     vllm/model_executor/layers/attention/mla_attention.py: MLAAttention.forward, MLAAttention.forward_impl;
     vllm/models/deepseek_v32/attention.py: DeepseekV32Attention.forward.
     """
+    latents = _BF16_BYTES * heads * (traits.kv_lora_rank or 0)
+    query = (traits.qk_nope_head_dim or 0) + (traits.qk_rope_head_dim or 0)
     return {
         "projected": _BF16_BYTES * ((traits.q_lora_rank or 0) + width),
-        "query": _BF16_BYTES * heads * width,
+        "query": _BF16_BYTES * heads * (query if traits.qk_nope_head_dim else width),
         "key": _BF16_BYTES * width,
         "output": _BF16_BYTES * heads * (traits.v_head_dim or 0),
-        "latents": (_BF16_BYTES * heads * traits.kv_lora_rank,) if traits.kv_lora_rank else (),
+        "latents": (latents, latents) if latents else (),
     }
