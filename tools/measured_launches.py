@@ -38,7 +38,7 @@ SHARED_FILE = "2026-12-01-h200-launches-extension.json"
 class Figure:
     """A measured figure; ``is_fitted`` where a constant of the ledger was chosen by it.
 
-    ``bound`` is what its file asks for, None where all of its name have the same.
+    ``bound`` is what its file asks for, None where all of its name have the same; ``bound_gib`` is enough too.
     """
 
     name: str
@@ -46,6 +46,7 @@ class Figure:
     unit: str
     is_fitted: bool
     bound: float | None = None
+    bound_gib: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,7 +287,9 @@ def _launch(file: str, models: Json, one: Json) -> Launch:
 def _figure(name: str, written: Json) -> Figure:
     unit = next(unit for unit in _UNITS if unit in written)
     value = written[unit] / GIB if unit == "bytes" else written[unit]
-    return Figure(name, value, _UNITS[unit], bool(written.get("fitted")), written.get("bound"))
+    return Figure(
+        name, value, _UNITS[unit], bool(written.get("fitted")), written.get("bound"), written.get("bound_gib", 0.0)
+    )
 
 
 _UNITS: Mapping[str, str] = {"gib": "GiB", "bytes": "GiB", "tokens": "tokens", "token_bytes": "bytes"}

@@ -44,26 +44,21 @@ BOUNDS: Mapping[str, float] = {
 }
 """How far a figure may be off, as a share of what was measured; a graph figure is not named here."""
 
-_SPARSE_BLOCKS = "workspaces of its block-sparse attention are not counted"
+_SMALL_CAPTURES = (
+    "buffers that are no pool's are 0.60 GiB, of which 0.10 are counted; what else is in them is not known"
+)
 _ENCODERS = "its encoders are not counted"
 _TWO_RANKS = "qwen3-8b K=3, 512 requests, extension, 2 ranks"
 _SMALL = "qwen3-0.6b K=3, 512 requests, extension, one_capture_stream"
 _SMALL_PIECES = "0.15 GiB of the PIECEWISE graphs of a narrow model are not explained"
 MISSED: Mapping[tuple[str, str], str] = {
     ("30B-A3B EAGLE3 K=7, stock", "added"): "objects of FULL graphs have no measurement of their own on an H200",
-    ("DeepSeek-V4-Flash DSpark K=7, plan", "target PIECEWISE"): "0.33.0 has the attention output in the graph",
-    ("DeepSeek-V4-Flash DSpark K=7 adaptive, plan", "target PIECEWISE"): "0.33.0 has the attention output in the graph",
-    ("DeepSeek-V4-Flash DSpark K=7 adaptive, plan", "target FULL"): "one segment of converted logits, not two",
-    ("MiniMax-M3 EAGLE3 K=3, stock", "target FULL"): _SPARSE_BLOCKS,
-    ("MiniMax-M3 EAGLE3 K=3, plan", "target FULL"): _SPARSE_BLOCKS,
-    ("MiniMax-M3 EAGLE3 K=3, stock", "added"): _SPARSE_BLOCKS,
-    ("MiniMax-M3 EAGLE3 K=3, plan", "added"): _SPARSE_BLOCKS,
-    ("MiniMax-M3 EAGLE3 K=3, stock", "estimate"): _SPARSE_BLOCKS,
-    ("MiniMax-M3 EAGLE3 K=3, plan", "estimate"): _SPARSE_BLOCKS,
+    ("MiniMax-M3 EAGLE3 K=3, plan", "step 0 PIECEWISE"): "what an eager head makes of its inputs is not all played",
+    ("MiniMax-M3 EAGLE3 K=3, stock", "added"): _SMALL_CAPTURES,
     ("MiniMax-M3 EAGLE3 K=3, stock", "KV tokens"): _ENCODERS,
     ("MiniMax-M3 EAGLE3 K=3, plan", "KV tokens"): _ENCODERS,
-    (_TWO_RANKS, "held"): "0.6 GiB more are made after the profile run than on one rank; by what is not known",
-    (_TWO_RANKS, "later steps FULL, all"): "not explained: other stages of two ranks are within 14 %",
+    (_TWO_RANKS, "held"): "0.95 GiB are made after the profile run and before the first capture, 0.31 on one rank; "
+    "captures of both grow by what their pools do, so that it is no graph's; by what is not known",
     (_SMALL, "held"): _SMALL_PIECES,
     (_SMALL, "target PIECEWISE, all"): _SMALL_PIECES,
 }
@@ -94,7 +89,11 @@ class Row:
 
     @property
     def is_within(self) -> bool:
-        if self.predicted is not None and not self.figure.value:
+        if self.predicted is None:
+            return False
+        if abs(self.predicted - self.figure.value) <= self.figure.bound_gib:
+            return True
+        if not self.figure.value:
             return self.predicted <= NOTHING_GIB
         return self.error is not None and abs(self.error) <= self.bound
 
@@ -191,10 +190,15 @@ def rows_of(launch: Launch) -> Iterator[Row]:
             value = _of_ledger(figure.name, ledger)
             counted = ledger.tokens(ledger.cache.size) if value is None and figure.name == "KV tokens" else None
         elif figure.name == "estimate":
-            value = estimate.size / GIB
+            value = (estimate.size + _taken_for_graphs(ledger)) / GIB
         else:
             value = _of_graphs(figure.name, resolution, lines) / GIB
         yield Row(launch.name, launch.file, figure, value, counted)
+
+
+def _taken_for_graphs(ledger: Ledger) -> int:
+    """Kernels' workspaces that the engine counts among its graphs, of which the ledger has lines of their own."""
+    return sum(line.size for line in ledger.lines if line.is_budgeted and line.owner.endswith("kernels' workspace"))
 
 
 def _given_estimate(launch: Launch) -> MemoryLine | None:

@@ -12,8 +12,12 @@ from servespec.compiler.graph_choice import graph_bytes, graph_choice
 from servespec.compiler.graphs.extents import Density, Extent, Space
 from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.caching_allocator import CachingAllocator, PerfectAllocator
+from servespec.compiler.memory.compressed_pass import CompressedPass, Index
 from servespec.compiler.memory.forward_pass import ForwardPass
+from servespec.compiler.memory.forward_passes import ModelPass
+from servespec.compiler.memory.indexer_logits import IndexerRow
 from servespec.compiler.memory.line import Part
+from servespec.compiler.memory.model_pass import Attention, ContextScores
 from servespec.compiler.memory.within_bound import GraphChoice
 from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.plan import Plan
@@ -214,31 +218,59 @@ class _Unrepeated(CachingAllocator):
 
 
 _WIDTHS = st.integers(0, 40_000)
+_SCORES = st.builds(
+    ContextScores,
+    layers=st.frozensets(st.integers(0, 39), max_size=40),
+    row=st.builds(IndexerRow, positions=st.just(1), scored_bytes=_WIDTHS, converted_bytes=_WIDTHS),
+    most_rows=st.none() | st.integers(1, 4096),
+)
+_DECODERS = st.builds(
+    ForwardPass,
+    layers=st.integers(1, 40),
+    aux_layers=st.lists(st.integers(0, 40), max_size=3).map(tuple),
+    hidden=_WIDTHS, stream=_WIDTHS, projected=_WIDTHS, query=_WIDTHS, key=_WIDTHS, output=_WIDTHS, wide=_WIDTHS,
+    gated=_WIDTHS, router=_WIDTHS,
+    accumulators=st.lists(_WIDTHS, max_size=3).map(tuple),
+    scores=st.none() | _SCORES,
+    is_compiled=st.booleans(), is_given_residual=st.booleans(), hands_on_residual=st.booleans(),
+    scale_group=st.sampled_from([0, 64, 128]),
+)  # fmt: skip
+_COMPRESSED = st.builds(
+    CompressedPass,
+    ratios=st.lists(st.sampled_from([0, 4, 128]), min_size=1, max_size=4).flatmap(
+        lambda pattern: st.integers(1, 10).map(lambda times: (0, *pattern * times))
+    ),
+    aux_layers=st.lists(st.integers(1, 40), max_size=3).map(tuple),
+    hidden=_WIDTHS, states=st.integers(1, 4), token_ranks=st.sampled_from([1, 4]), matrix_ranks=st.sampled_from([1, 4]),
+    compressed_queries=_WIDTHS, latents=_WIDTHS, own_queries=_WIDTHS, queries=_WIDTHS, output=_WIDTHS, grouped=_WIDTHS,
+    compressor=_WIDTHS,
+    index=st.builds(
+        Index, queries=_WIDTHS, packed_queries=st.tuples(_WIDTHS, _WIDTHS), weights=_WIDTHS, scaled_weights=_WIDTHS,
+        compressor=_WIDTHS, chosen=_WIDTHS,
+    ),
+    scores=st.none() | _SCORES,
+    router=_WIDTHS,
+    scale_group=st.sampled_from([0, 128]),
+    forks_up_to=st.sampled_from([None, 1024]),
+    is_repeated=st.booleans(), is_given_states=st.booleans(), hands_on_states=st.booleans(),
+)  # fmt: skip
 
 
 @given(
-    st.builds(
-        ForwardPass,
-        layers=st.integers(1, 40),
-        aux_layers=st.frozensets(st.integers(0, 39), max_size=3),
-        hidden=_WIDTHS, stream=_WIDTHS, projected=_WIDTHS, query=_WIDTHS, key=_WIDTHS, output=_WIDTHS, wide=_WIDTHS,
-        gated=_WIDTHS, router=_WIDTHS,
-        accumulators=st.lists(_WIDTHS, max_size=3).map(tuple),
-        queries_in_attention=st.booleans(), is_compiled=st.booleans(), reads_hidden_states=st.booleans(),
-        scale_group=st.sampled_from([0, 64, 128]),
-    ),
-    st.lists(st.tuples(st.integers(1, 4096), st.booleans()), min_size=1, max_size=3),
-)  # fmt: skip
+    st.one_of(_DECODERS, _COMPRESSED),
+    st.lists(st.tuples(st.integers(1, 4096), st.sampled_from(Attention)), min_size=1, max_size=3),
+)
 @settings(max_examples=200)
 def test_layers_that_are_left_out_would_have_changed_nothing(
-    forward: ForwardPass, runs: list[tuple[int, bool]]
+    forward: ModelPass, runs: list[tuple[int, Attention]]
 ) -> None:
     short, whole = CachingAllocator(), _Unrepeated()
-    for tokens, attends in runs:
-        kept = [(memory, forward.run(memory, tokens, runs_attention=attends)) for memory in (short, whole)]
+    for tokens, attention in runs:
+        kept = [(memory, forward.run(memory, tokens, attention)) for memory in (short, whole)]
         assert short.reserved_bytes == whole.reserved_bytes
         assert short.grown_bytes == whole.grown_bytes
         assert short.kept_bytes == whole.kept_bytes
-        assert short.layout(*kept[0][1]) == CachingAllocator.layout(whole, *kept[1][1])
-        for memory, blocks in kept:
-            memory.give(*blocks)
+        assert short.layout(*kept[0][1].all) == CachingAllocator.layout(whole, *kept[1][1].all)
+        for memory, outputs in kept:
+            memory.give(*outputs.all)
+    assert short.kept_bytes == 0

@@ -55,6 +55,44 @@ def test_neighbours_that_are_free_are_one_again() -> None:
     assert memory.reserved_bytes == 100 * MIB
 
 
+def test_streams_share_no_segment() -> None:
+    memory = CachingAllocator()
+    memory.give(memory.take(100 * MIB, "a"))
+
+    forked = memory.take(30 * MIB, "b", 1)
+
+    assert memory.grown_bytes == {"a": 100 * MIB, "b": 30 * MIB}
+    memory.give(forked)
+    memory.take(30 * MIB, "c", 1)
+    assert "c" not in memory.grown_bytes
+
+
+def test_a_copy_goes_its_own_way() -> None:
+    memory = CachingAllocator()
+    memory.give(memory.take(100 * MIB, "a"))
+    memory.take(60 * MIB, "b")
+
+    other = memory.copy()
+    other.take(50 * MIB, "c")
+
+    assert other.reserved_bytes == 150 * MIB
+    assert other.grown_bytes == {"a": 100 * MIB, "c": 50 * MIB}
+    assert memory.reserved_bytes == memory.kept_bytes == 100 * MIB
+    memory.take(40 * MIB, "d")
+    assert "d" not in memory.grown_bytes
+
+
+def test_only_wholly_free_segments_are_given_back() -> None:
+    memory = CachingAllocator()
+    kept, *free = [memory.take(size * MIB, "a") for size in (30, 20, 40)]
+    memory.give(kept, *free)
+    memory.take(25 * MIB, "b")
+
+    memory.release()
+
+    assert memory.reserved_bytes == memory.kept_bytes == 30 * MIB
+
+
 def test_without_gaps_the_most_that_is_taken_at_once_is_reserved() -> None:
     memory = PerfectAllocator()
     first = memory.take(100 * MIB, "a")

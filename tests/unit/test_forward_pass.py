@@ -6,12 +6,13 @@ import pytest
 
 from servespec.compiler.memory.caching_allocator import PerfectAllocator
 from servespec.compiler.memory.forward_pass import ForwardPass
+from servespec.compiler.memory.model_pass import Attention
 from servespec.units import Bytes
 
 HIDDEN, PROJECTED, KEY, WIDE, GATED = 8192, 12288, 2048, 49152, 24576
 EAGER = ForwardPass(
     layers=3,
-    aux_layers=frozenset(),
+    aux_layers=(),
     hidden=HIDDEN,
     stream=HIDDEN,
     projected=PROJECTED,
@@ -27,7 +28,7 @@ COMPILED = replace(EAGER, is_compiled=True)
 
 def most_bytes(forward: ForwardPass) -> Bytes:
     memory = PerfectAllocator()
-    memory.give(*forward.run(memory, 1, runs_attention=False))
+    memory.give(*forward.run(memory, 1, Attention.LEFT_OUT).all)
     assert memory.kept_bytes == 0
     return memory.reserved_bytes
 
@@ -54,18 +55,41 @@ def test_experts_read_a_norm_in_bf16_and_make_fp8_of_it() -> None:
     assert most_bytes(experts) == 2 * HIDDEN + HIDDEN + HIDDEN + (HIDDEN // 2 + 4 * HIDDEN // 2 // 128) + HIDDEN
 
 
+def test_a_stage_that_is_not_the_last_hands_on_its_residual_without_a_norm() -> None:
+    """The last one has a norm beside both."""
+    short = {"wide": 0, "gated": 0, "projected": 0, "query": 0, "key": 0, "output": 0}
+    last, first = replace(EAGER, **short), replace(EAGER, **short, hands_on_residual=True)
+    memory = PerfectAllocator()
+
+    outputs = first.run(memory, 1, Attention.LEFT_OUT)
+
+    assert [block.size_bytes for block in outputs.hidden] == [HIDDEN, HIDDEN]
+    assert memory.kept_bytes == 2 * HIDDEN
+    assert most_bytes(replace(last, layers=0)) - most_bytes(replace(first, layers=0)) == HIDDEN
+
+
+def test_a_sum_over_ranks_is_beside_its_partial() -> None:
+    short = replace(EAGER, layers=1, wide=0, gated=0, projected=0, query=0, key=0)
+
+    assert most_bytes(replace(short, sums_over_ranks=True)) == most_bytes(short) + HIDDEN
+
+
+def test_inputs_of_an_eager_head_stay_to_its_end() -> None:
+    assert most_bytes(replace(EAGER, inputs=2 * HIDDEN)) == most_bytes(EAGER) + 2 * HIDDEN
+
+
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_residual_that_the_engine_gives_is_in_no_pool(layers: int) -> None:
     """Only the first layer has it."""
     drafter = replace(COMPILED, layers=layers)
 
-    saved = most_bytes(drafter) - most_bytes(replace(drafter, reads_hidden_states=True))
+    saved = most_bytes(drafter) - most_bytes(replace(drafter, is_given_residual=True))
 
     assert saved == (HIDDEN if layers == 1 else 0)
 
 
 def test_auxiliary_hidden_states_stay_to_the_end() -> None:
-    assert most_bytes(replace(COMPILED, aux_layers=frozenset({1, 2}))) == most_bytes(COMPILED) + 2 * HIDDEN
+    assert most_bytes(replace(COMPILED, aux_layers=(1, 2))) == most_bytes(COMPILED) + 2 * HIDDEN
 
 
 def test_a_stage_without_layers_has_its_residual_and_its_output() -> None:

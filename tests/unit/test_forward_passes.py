@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from servespec.compiler.memory.forward_pass import ForwardPass
 from servespec.compiler.memory.forward_passes import target_pass, untold
 from servespec.compiler.plan import Plan
 from tests.plans import MODELS, compiled, spec_of
@@ -12,7 +13,7 @@ from tests.plans import MODELS, compiled, spec_of
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
 DEEPSEEK_V3 = MODELS / "deepseek-v3/config.json"
-BF16_BYTES, HEADS_PER_RANK, VALUE_WIDTH, LATENT_WIDTH = 2, 16, 128, 512
+BF16_BYTES, HEADS_PER_RANK, VALUE_WIDTH, LATENT_WIDTH, QUERY_WIDTH = 2, 16, 128, 512, 128 + 64
 FP8_BLOCKS = {"quant_method": "fp8", "weight_block_size": [128, 128]}
 
 
@@ -30,11 +31,13 @@ def on_eight(folder: Path, *, breakable: bool = False, without: str = "") -> Pla
 
 @pytest.mark.parametrize("breakable", [False, True])
 def test_plain_mla_hands_on_outputs_as_wide_as_its_values(tmp_path: Path, breakable: bool) -> None:
-    """The latent ones are in its operator."""
+    """The latent ones are in its operator, of its queries too."""
     forward = target_pass(on_eight(tmp_path, breakable=breakable).resolution, splits=1)
 
+    assert isinstance(forward, ForwardPass)
     assert forward.output == BF16_BYTES * HEADS_PER_RANK * VALUE_WIDTH
-    assert forward.latents == (BF16_BYTES * HEADS_PER_RANK * LATENT_WIDTH,)
+    assert forward.query == BF16_BYTES * HEADS_PER_RANK * QUERY_WIDTH
+    assert forward.latents == (BF16_BYTES * HEADS_PER_RANK * LATENT_WIDTH,) * 2
 
 
 def test_a_width_of_values_that_the_config_does_not_tell_is_named(tmp_path: Path) -> None:
@@ -50,4 +53,4 @@ def test_pieces_of_plain_mla_hold_outputs_of_that_width(tmp_path: Path) -> None:
     assert ledger is not None
     (line,) = (one for one in ledger.lines if one.owner == "target: activations in PIECEWISE graphs")
 
-    assert line.size >> 20 == 792
+    assert line.size >> 20 == 664

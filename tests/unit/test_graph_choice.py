@@ -212,7 +212,7 @@ def test_an_engine_that_has_the_fields_is_handed_the_choice() -> None:
 
     assert plan.lowered.lowering is Lowering.NATIVE
     assert config == {
-        "max_prefill_cudagraph_capture_tokens": 512,
+        "max_prefill_cudagraph_capture_tokens": 768,
         "decode_cudagraph_capture_request_sizes": list(plan.resolution.fields.decode_sizes_requests or ()),
         "max_decode_cudagraph_capture_tokens": 512 * 4,
     }

@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 
 from servespec.compiler.graphs.shape import Runner
+from servespec.compiler.memory.caching_allocator import PerfectAllocator
 from servespec.compiler.memory.document import ledger_json
 from servespec.compiler.memory.fitting_changes import fitting_changes
+from servespec.compiler.memory.forward_passes import target_pass
 from servespec.compiler.memory.kv_cache import KvCache
 from servespec.compiler.memory.ledger import Fit, Ledger, deciding, ledger_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
+from servespec.compiler.memory.model_pass import Attention
+from servespec.compiler.memory.stage import Stage
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, SpecError
 from servespec.provenance import Basis
@@ -316,12 +320,15 @@ def test_only_the_last_stage_samples_and_drafts() -> None:
 
 
 def test_later_stages_keep_what_the_one_before_sends() -> None:
-    """Hidden state and residual of every token of the widest step, and the auxiliary states of the layers before."""
+    """Hidden state and residual of every token of the widest step, and the auxiliary states of the layers before.
+
+    What is read after layer 15 is made where that layer is.
+    """
     plan = staged(2)
     first, last = plan.stages
     received = "hidden states of the stage before"
     (line,) = (line for line in last.lines if line.owner == received)
-    tensors = 2 + sum(place < 16 for place in (2, 16, 29))
+    tensors = 2 + sum(place <= 16 for place in (2, 16, 29))
 
     assert received not in owners(first)
     assert line.size == plan.resolution.frame.max_num_batched_tokens * tensors * 4096 * 2
@@ -334,8 +341,21 @@ def test_graphs_of_a_stage_leave_what_it_hands_on() -> None:
         next(line.size for line in stage.lines if line.owner == "target: capture outputs") for stage in plan.stages
     ]
 
-    # The first hands on two tensors and one auxiliary state, the last one tensor and all three.
-    assert sizes == [widest * 3 * 4096 * 2, widest * 4 * 4096 * 2]
+    # The first hands on two tensors and two auxiliary states, the last one tensor and all three.
+    assert sizes == [widest * 4 * 4096 * 2, widest * 4 * 4096 * 2]
+
+
+def test_a_stage_that_is_not_the_last_has_no_last_norm() -> None:
+    resolution, tokens = staged(2).resolution, 64
+    first, last = (
+        target_pass(resolution, 1, stage).run(PerfectAllocator(), tokens, Attention.LEFT_OUT)
+        for stage in (Stage(0, 2), Stage(1, 2))
+    )
+
+    hidden = tokens * 4096 * 2
+    assert [block.size_bytes for block in first.hidden] == [hidden, hidden]
+    assert [block.size_bytes for block in last.hidden] == [hidden]
+    assert (len(first.auxiliary), len(last.auxiliary)) == (2, 1)
 
 
 def test_the_stage_with_room_for_the_fewest_blocks_decides() -> None:

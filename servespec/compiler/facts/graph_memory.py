@@ -42,6 +42,15 @@ AUX_LAYERS: Final = Sourced(
     "return (2, num_layers // 2, num_layers - 3)",
     "where the drafter's config lists none",
 )
+ENTRY_STATE_MODELS: Final = Sourced(
+    ("deepseek_v41",),
+    "model types",
+    "vllm",
+    "0.33.0",
+    "vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py",
+    'if getattr(hf_config, "model_type", None) == "deepseek_v41":',
+    "what their drafters list are layers whose input they read, where others list layers that have run",
+)
 GIVEN_RESIDUAL_METHODS: Final = Sourced(
     ("eagle3",),
     "drafting methods",
@@ -86,6 +95,25 @@ PADDED_HEADS: Final = Sourced(
     "vllm/models/deepseek_v4/nvidia/flashmla.py",
     "return 64 if num_heads <= 64 else 128",
     "queries and outputs of compressed attention, on every rank; twice as many above",
+)
+SUPPORTED_HEADS: Final = Sourced(
+    (8, 16, 32, 64, 128),
+    "heads",
+    "vllm",
+    "0.33.0",
+    "vllm/models/deepseek_v4/nvidia/flashinfer_sparse.py",
+    "_SPARSE_MLA_SUPPORTED_Q_HEADS = (8, 16, 32, 64, 128)",
+    "of compressed attention by FlashInfer",
+)
+FORKED_TOKENS_VARIABLE: Final = "VLLM_MULTI_STREAM_GEMM_TOKEN_THRESHOLD"
+FORKED_TOKENS: Final = Sourced(
+    1024,
+    "tokens",
+    "vllm",
+    "0.33.0",
+    "vllm/envs.py",
+    "VLLM_MULTI_STREAM_GEMM_TOKEN_THRESHOLD: int = 1024",
+    "up to which DeepSeek V4's small projections run on streams of their own",
 )
 INDEXED_RATIO: Final = Sourced(
     4,

@@ -1,17 +1,22 @@
-"""The tensors of one forward pass of a model on one rank, in the order in which they come and go.
+"""The tensors of one forward pass of a decoder on one rank, in the order in which they come and go.
 
-Sources: the layers of vllm/model_executor/models/qwen2.py and qwen3_moe.py, which other decoders share;
-vllm/models/deepseek_v4/attention.py: DeepseekV4Attention.forward.
+Sources: the layers of vllm/model_executor/models/qwen2.py and qwen3_moe.py, which other decoders share.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 from servespec.compiler.memory.caching_allocator import Allocator, Block
+from servespec.compiler.memory.expert_workspace import ExpertWorkspace
+from servespec.compiler.memory.model_pass import (
+    ACCUMULATORS,
+    ACTIVATIONS,
+    AUXILIARY,
+    Attention,
+    ContextScores,
+    Outputs,
+    run_layers,
+)
 
-ACTIVATIONS = "activations"
-ACCUMULATORS = "FlashAttention accumulators"
-AUXILIARY = "auxiliary hidden states"
 _BF16_BYTES = 2
 _SCALE_BYTES = 4
 
@@ -21,16 +26,20 @@ class ForwardPass:
     """Bytes of a token in each tensor, 0 where the model has none or its config does not tell.
 
     ``stream`` is the residual, ``wide`` and ``gated`` the two of a dense MLP, ``accumulators`` the temporary tensors of
-    one attention call, ``latents`` those of the operator of plain MLA.  ``queries_in_attention`` says that the operator
-    makes its queries itself, which is in the eager break of a PIECEWISE graph.
+    one attention call, ``latents`` those of the operator of plain MLA.
 
-    ``is_compiled`` says that all between two attention calls is one compiled piece.  ``scale_group`` is how many
-    elements of what a matrix reads share a scale, 0 where it reads bf16.  ``reads_hidden_states`` says that the first
-    residual is what the model is called with, in a buffer of the engine's.
+    ``aux_layers`` are layers whose input is an output, their number for what the last one leaves.
+
+    ``inputs`` are those of a pass that stay to its end.  ``sums_over_ranks`` says that what a matrix of several ranks
+    makes is summed in a tensor of its own; what becomes of it where that is compiled was not read.  ``is_compiled``
+    says that all between two attention calls is one compiled piece.  ``scale_group`` is how many elements of what a
+    matrix reads share a scale, 0 where it reads bf16.  ``is_given_residual`` says that the first residual is what the
+    model is called with, in a buffer of the engine's; ``hands_on_residual`` that the last one goes to the next stage,
+    without a norm.
     """
 
     layers: int
-    aux_layers: frozenset[int]
+    aux_layers: tuple[int, ...]
     hidden: int
     stream: int
     projected: int
@@ -42,80 +51,98 @@ class ForwardPass:
     router: int
     accumulators: tuple[int, ...] = ()
     latents: tuple[int, ...] = ()
-    queries_in_attention: bool = False
+    scores: ContextScores | None = None
+    experts: ExpertWorkspace | None = None
+    inputs: int = 0
+    sums_over_ranks: bool = False
     is_compiled: bool = False
     scale_group: int = 0
-    reads_hidden_states: bool = False
+    is_given_residual: bool = False
+    hands_on_residual: bool = False
 
     @property
     def has_parallel_states(self) -> bool:
         return self.stream > self.hidden
 
-    def run(self, memory: Allocator, tokens: int, *, runs_attention: bool) -> tuple[Block, ...]:
-        """Takes and gives back everything but the outputs, which are returned.
+    @property
+    def handed_on(self) -> int:
+        """With the residual, or all parallel states.
 
-        Without attention, what its operator takes for itself is left out.  Layers are alike: where one leaves the
-        memory as an earlier one did, all that those between them do to it happens again, and is left out.
+        Source: vllm/model_executor/models/utils.py: make_empty_intermediate_tensors_factory.
         """
-        step = _Step(self, memory, tokens, runs_attention)
-        layer, seen = 0, dict[Any, int]()
-        while layer < self.layers:
-            if layer in self.aux_layers:
-                step.keep_hidden_states()
-            step.run_layer()
-            layer += 1
-            period = layer - seen.setdefault(memory.layout(*step.between_layers), layer)
-            layer += self._repeated(layer, period)
-        return step.finish()
+        return self.stream // self.hidden if self.has_parallel_states else 2
 
-    def _repeated(self, layer: int, period: int) -> int:
-        """Layers in whole periods before the next one with an output of its own."""
-        following = min(one for one in (*self.aux_layers, self.layers) if one >= layer)
-        return (following - layer) // period * period if period else 0
+    def run(self, memory: Allocator, tokens: int, attention: Attention) -> Outputs:
+        step = _Step(self, memory, tokens, attention)
+        scored = self.scores.layers if self.scores else frozenset()
+        run_layers(
+            kinds=tuple(layer in scored for layer in range(self.layers)),
+            ends=(*self.aux_layers, self.layers),
+            run_layer=step.run_layer,
+            layout=lambda: memory.layout(*step.between_layers),
+        )
+        return step.finish()
 
 
 class _Step:
-    """A pass on its way: the residual, what the last matrix made, what a piece still holds, and outputs so far."""
+    """A pass on its way.
 
-    def __init__(self, forward: ForwardPass, memory: Allocator, tokens: int, runs_attention: bool) -> None:
-        self.forward, self.memory, self.tokens, self.runs_attention = forward, memory, tokens, runs_attention
-        self.residual = self._take(0 if forward.reads_hidden_states else forward.stream)
-        self.made = self.residual
-        self.held: tuple[Block, ...] = ()
-        self.aux: list[Block] = []
+    A layer adds twice to the residual: what attention's last matrix made, and what the MLP's did.  ``made`` is what
+    waits to be added, None before the first layer; ``given`` is what the compiled piece that runs was called with,
+    which stays until it returns.
+    """
+
+    def __init__(self, forward: ForwardPass, memory: Allocator, tokens: int, attention: Attention) -> None:
+        self.forward, self.memory, self.tokens, self.attention = forward, memory, tokens, attention
+        self.inputs = (self._take(forward.inputs),) if forward.inputs else ()
+        self.residual = self._take(0 if forward.is_given_residual else forward.stream)
+        self.made: Block | None = None
+        self.given: tuple[Block, ...] = ()
+        self.auxiliary: list[Block] = []
 
     @property
     def between_layers(self) -> tuple[Block, ...]:
         """All that is given back later."""
-        made = () if self.made is self.residual else (self.made,)
-        return (*made, self.residual, *self.held)
+        made = () if self.made is None else (self.made,)
+        return (*made, self.residual, *self.given, *self.inputs)
 
-    def keep_hidden_states(self) -> None:
-        self.aux.append(self._take(self.forward.hidden, AUXILIARY))
-
-    def run_layer(self) -> None:
-        self._mlp(self._after_attention(self._attention(self._input())))
+    def run_layer(self, layer: int) -> None:
+        self._keep_input_of(layer)
+        output = self._attend(layer, self._input())
+        self._mlp(self._project(output))
         if self.forward.has_parallel_states:
-            self.memory.give(self._next_residual())
+            self.memory.give(self._add_to_residual())
 
-    def finish(self) -> tuple[Block, ...]:
-        """The last norm; outputs are what is left."""
+    def finish(self) -> Outputs:
+        """The last norm; outputs are what is left.
+
+        Source: vllm/model_executor/models/qwen2.py: Qwen2Model.forward.
+        """
+        self._keep_input_of(self.forward.layers)
+        if self.forward.hands_on_residual:
+            made = self.made or self._take(0)
+            self.memory.give(*self.given, *self.inputs)
+            return Outputs(hidden=(made, self.residual), auxiliary=tuple(self.auxiliary))
         hidden = self._take(self.forward.hidden)
         self.memory.give(*self.between_layers)
-        return (hidden, *self.aux)
+        return Outputs(hidden=(hidden,), auxiliary=tuple(self.auxiliary))
+
+    def _keep_input_of(self, layer: int) -> None:
+        for _ in range(self.forward.aux_layers.count(layer)):
+            self.auxiliary.append(self._take(self.forward.hidden, AUXILIARY))
 
     def _take(self, width: int, owner: str = ACTIVATIONS) -> Block:
         return self.memory.take(width * self.tokens, owner)
 
     def _input(self) -> tuple[Block, ...]:
         """The first layer's is the norm of the residual itself; later ones add to it, parallel states before that."""
-        if self.made is self.residual:
+        if self.made is None:
             return self._operand(self.forward.hidden)
         if not self.forward.has_parallel_states:
-            self.memory.give(self._next_residual())
-        return self._normed()
+            self.memory.give(self._add_to_residual())
+        return self._norm(self.made)
 
-    def _attention(self, normed: tuple[Block, ...]) -> Block:
+    def _attend(self, layer: int, normed: tuple[Block, ...]) -> Block:
         """Where it begins, the piece before it returns, and lets go of what it was given.
 
         A piece's buffer for the output depends on nothing and is the first that it makes of these.
@@ -124,34 +151,42 @@ class _Step:
         forward, memory = self.forward, self.memory
         projected = self._take(forward.projected)
         memory.give(*normed)
-        early = (self._take(forward.output),) if forward.is_compiled else ()
-        is_left_out = forward.queries_in_attention and not self.runs_attention
-        operands = [self._take(0 if is_left_out else width) for width in (forward.query, forward.key)]
-        (output,) = early or (self._take(forward.output),)
-        memory.give(*self.held)
-        if self.runs_attention:
-            memory.give(*[self._take(width, ACCUMULATORS) for width in forward.accumulators])
-            memory.give(*[self._take(width) for width in forward.latents])
+        early = self._take(forward.output) if forward.is_compiled else None
+        operands = [self._take(width) for width in (forward.query, forward.key)]
+        output = early or self._take(forward.output)
+        memory.give(*self.given)
+        self._run_operator(layer)
         memory.give(projected, *operands)
         return output
 
-    def _after_attention(self, output: Block) -> tuple[Block, ...]:
-        """The output and the residual of before are what the next piece is given.
+    def _run_operator(self, layer: int) -> None:
+        """What attention takes for itself."""
+        forward, memory = self.forward, self.memory
+        if self.attention is Attention.LEFT_OUT:
+            return
+        if self.attention is Attention.OF_ANY_CONTEXT and forward.scores and layer in forward.scores.layers:
+            forward.scores.run(memory, self.tokens)
+        memory.give(*[self._take(width, ACCUMULATORS) for width in forward.accumulators])
+        memory.give(*[self._take(width) for width in forward.latents])
+
+    def _project(self, output: Block) -> tuple[Block, ...]:
+        """What the MLP reads.  The output and the residual of before are what the next piece is given.
 
         Experts are given bf16.
         """
         operand = self._operand(self.forward.output) if self.forward.scale_group else ()
         self.made = self._take(self.forward.hidden)
         self.memory.give(*operand)
+        self._sum_over_ranks()
         if self.forward.is_compiled:
-            self.held = (output, self._next_residual())
+            self.given = (output, self._add_to_residual())
         else:
             self.memory.give(output)
-            self.memory.give(self._next_residual())
-        return self._normed() if self.forward.wide else (self.made,)
+            self.memory.give(self._add_to_residual())
+        return self._norm(self.made) if self.forward.wide else (self.made,)
 
     def _mlp(self, normed: tuple[Block, ...]) -> None:
-        """Routed experts work in the engine's own workspace, which is there before any graph.
+        """Routed experts work in the engine's own workspace, which is there before any graph, or in their kernels'.
 
         What they make in FP8 of their input is not in it.
         Source: vllm/model_executor/layers/fused_moe/prepare_finalize/no_dp_ep.py: _quantize_input.
@@ -166,7 +201,20 @@ class _Step:
             memory.give(self._take(forward.router))
             normed = (*normed, *(self._operand(forward.hidden) if forward.scale_group else ()))
         self.made = self._take(forward.hidden)
+        if forward.experts:
+            forward.experts.run(memory, self.tokens)
         memory.give(*normed)
+        self._sum_over_ranks()
+
+    def _sum_over_ranks(self) -> None:
+        """In another place.
+
+        Source: vllm/distributed/device_communicators/cuda_communicator.py: CudaCommunicator.all_reduce.
+        """
+        assert self.made is not None
+        if self.forward.sums_over_ranks:
+            partial, self.made = self.made, self._take(self.forward.hidden)
+            self.memory.give(partial)
 
     def _operand(self, width: int) -> tuple[Block, ...]:
         """What a matrix reads, in bf16, or in FP8 with its scales, which norms and activations write themselves.
@@ -180,15 +228,15 @@ class _Step:
         elements = width // _BF16_BYTES
         return (self._take(elements), self._take(_SCALE_BYTES * elements // self.forward.scale_group))
 
-    def _normed(self) -> tuple[Block, ...]:
+    def _norm(self, made: Block) -> tuple[Block, ...]:
         """In place, but for FP8."""
         if not self.forward.scale_group:
-            return (self.made,)
+            return (made,)
         operand = self._operand(self.forward.hidden)
-        self.memory.give(self.made)
+        self.memory.give(made)
         return operand
 
-    def _next_residual(self) -> Block:
-        """The one of before, which is still taken."""
+    def _add_to_residual(self) -> Block:
+        """The residual of before, which is still taken."""
         before, self.residual = self.residual, self._take(self.forward.stream)
         return before

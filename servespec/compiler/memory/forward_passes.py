@@ -1,20 +1,21 @@
 """The forward passes of a resolved spec: widths of the target's and the drafter's tensors on one rank."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from servespec.compiler.facts.graph_memory import (
-    AUX_LAYERS,
-    AUX_METHODS,
-    DSPARK_LAYERS,
-    GIVEN_RESIDUAL_METHODS,
-    PADDED_HEADS,
-)
+from servespec.compiler.facts.graph_memory import DSPARK_LAYERS, GIVEN_RESIDUAL_METHODS
 from servespec.compiler.facts.list_readers import split_accumulator_bytes
-from servespec.compiler.facts.model_traits import ModelTraits, text_config
+from servespec.compiler.facts.model_traits import ModelTraits
 from servespec.compiler.graphs.managers import DrafterKind
+from servespec.compiler.memory.auxiliary_states import aux_places
+from servespec.compiler.memory.compressed_pass import CompressedPass
+from servespec.compiler.memory.compressed_widths import compressed_pass, is_compressed
+from servespec.compiler.memory.config_sizes import merged_config
+from servespec.compiler.memory.expert_workspace import expert_workspace
 from servespec.compiler.memory.forward_pass import ForwardPass
+from servespec.compiler.memory.indexer_logits import indexer_row
+from servespec.compiler.memory.model_pass import ContextScores
+from servespec.compiler.memory.sparse_index import layers_with_index
 from servespec.compiler.memory.split import split_of
 from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.model import Model
@@ -25,22 +26,50 @@ _BF16_BYTES = 2
 _FP32_BYTES = 4
 _FP8_CAPABILITY = (9, 0)
 
+ModelPass = ForwardPass | CompressedPass
 
-def target_pass(resolution: Resolution, splits: int, stage: Stage = WHOLE_MODEL) -> ForwardPass:
+
+def target_pass(resolution: Resolution, splits: int, stage: Stage = WHOLE_MODEL) -> ModelPass:
     """A stage of the target's forward pass, with the auxiliary hidden states that it makes."""
-    plain = _pass_of(resolution, resolution.request.target, splits)
-    own = stage.of(split_of(resolution.request.spec).layers(plain.layers))
-    aux = frozenset(place - own.start for place in _aux_places(resolution, plain.layers) if place in own)
-    return replace(plain, layers=len(own), aux_layers=aux)
+    target = resolution.request.target
+    if is_compressed(target.traits):
+        whole = compressed_pass(resolution, target)
+        own = _own_layers(resolution, whole.layers, stage)
+        return replace(
+            whole,
+            ratios=whole.ratios[own.start : own.stop],
+            aux_layers=_own_aux(resolution, whole.layers, own),
+            is_given_states=not stage.is_first,
+            hands_on_states=not stage.is_last,
+        )
+    plain = _decoder_pass(resolution, target, splits)
+    own = _own_layers(resolution, plain.layers, stage)
+    return replace(
+        plain,
+        layers=len(own),
+        aux_layers=_own_aux(resolution, plain.layers, own),
+        scores=_scores(resolution, own),
+        is_given_residual=not stage.is_first,
+        hands_on_residual=not stage.is_last,
+    )
 
 
-def handed_on(forward: ForwardPass) -> int:
-    """How many tensors as wide as the hidden state go to the next stage: with the residual, or all parallel states.
+def _own_layers(resolution: Resolution, layers: int, stage: Stage) -> range:
+    return stage.of(split_of(resolution.request.spec).layers(layers))
 
-    Source: vllm/model_executor/models/utils.py: make_empty_intermediate_tensors_factory;
-    vllm/models/deepseek_v4/nvidia/model.py: DeepseekV4Model.make_empty_intermediate_tensors.
-    """
-    return forward.stream // forward.hidden if forward.stream > forward.hidden else 2
+
+def _own_aux(resolution: Resolution, layers: int, own: range) -> tuple[int, ...]:
+    """What is read after the last layer of a stage is the stage's, and counted from its first."""
+    first = own.start + 1 if own.start else 0
+    return tuple(place - own.start for place in aux_places(resolution, layers) if first <= place <= own.stop)
+
+
+def _scores(resolution: Resolution, own: range) -> ContextScores | None:
+    row = indexer_row(resolution)
+    if row is None:
+        return None
+    has_index = layers_with_index(resolution.request.target, own.stop)
+    return ContextScores(layers=frozenset(layer - own.start for layer in own if has_index[layer]), row=row)
 
 
 def received(resolution: Resolution, stage: Stage) -> tuple[int, int]:
@@ -49,32 +78,37 @@ def received(resolution: Resolution, stage: Stage) -> tuple[int, int]:
     Auxiliary hidden states of every stage before come along.
     Source: vllm/v1/worker/gpu/spec_decode/eagle/eagle3_utils.py: reserve_aux_intermediate_tensor_slots.
     """
-    plain = _pass_of(resolution, resolution.request.target, splits=1)
-    if stage.is_first or not plain.hidden:
-        return 0, plain.hidden
-    own = stage.of(split_of(resolution.request.spec).layers(plain.layers))
-    earlier = sum(place < own.start for place in _aux_places(resolution, plain.layers))
-    return handed_on(plain) + earlier, plain.hidden
+    whole = target_pass(resolution, splits=1)
+    if stage.is_first or not whole.hidden:
+        return 0, whole.hidden
+    own = _own_layers(resolution, whole.layers, stage)
+    earlier = sum(place <= own.start for place in aux_places(resolution, whole.layers))
+    return whole.handed_on + earlier, whole.hidden
 
 
-def _aux_places(resolution: Resolution, layers: int) -> tuple[int, ...]:
-    """Layers whose input a drafter reads; where its config names others, they are as many."""
-    places = (2, layers // 2, max(layers - 3, 0), *range(3, layers))
-    return tuple(dict.fromkeys(places))[: aux_layers(resolution)]
-
-
-def draft_pass(resolution: Resolution, splits: int) -> ForwardPass:
+def draft_pass(resolution: Resolution, splits: int) -> ModelPass:
     """The drafter's; a drafter that is part of the target's checkpoint has the target's widths.
 
-    Draft heads of the EAGLE family read the embedding beside the hidden state.
+    Draft heads of the EAGLE family read the embedding beside the hidden state.  Where they are not compiled, it and its
+    norm stay to the end.
+    Source: vllm/model_executor/models/llama_eagle3.py: LlamaModel.forward, LlamaDecoderLayer.forward.
     """
     request = resolution.request
-    own = _pass_of(resolution, request.draft or request.target, splits)
-    if request.draft is None or request.draft.config == request.target.config:
-        own = replace(own, layers=_own_draft_layers(resolution))
-    if resolution.drafting.kind is DrafterKind.BLOCK:
+    model, is_block = request.draft or request.target, resolution.drafting.kind is DrafterKind.BLOCK
+    is_own = request.draft is None or request.draft.config == request.target.config
+    layers = _own_draft_layers(resolution) if is_own else model.traits.num_hidden_layers or 1
+    if is_compressed(model.traits):
+        whole = compressed_pass(resolution, model)
+        return replace(whole, ratios=(0,) * layers, scores=None, forks_up_to=None, is_repeated=is_block)
+    own = replace(_decoder_pass(resolution, model, splits), layers=layers)
+    if is_block:
         return own
-    return replace(own, projected=own.projected + 2 * own.hidden, reads_hidden_states=_reads_hidden_states(resolution))
+    return replace(
+        own,
+        projected=own.projected + 2 * own.hidden,
+        inputs=0 if own.is_compiled else 2 * own.hidden,
+        is_given_residual=_reads_hidden_states(resolution),
+    )
 
 
 def _reads_hidden_states(resolution: Resolution) -> bool:
@@ -93,24 +127,6 @@ def _own_draft_layers(resolution: Resolution) -> int:
     return named if isinstance(named, int) and named else DSPARK_LAYERS.value
 
 
-def aux_layers(resolution: Resolution) -> int:
-    """How many hidden states the target hands its drafter beside the last one."""
-    request, method = resolution.request, resolution.drafting.method.value
-    if method not in AUX_METHODS.value:
-        return 0
-    draft = merged_config(request.draft or request.target)
-    if method == "eagle3" and (draft.get("eagle_config") or {}).get("use_aux_hidden_state") is False:
-        return 0
-    dflash = draft.get("dflash_config") or {}
-    listed = (
-        draft.get("eagle_aux_hidden_state_layer_ids"),
-        dflash.get("target_layer_ids"),
-        draft.get("dspark_target_layer_ids"),
-        draft.get("target_layer_ids"),
-    )
-    return next((len(ids) for ids in listed if isinstance(ids, list | tuple) and ids), AUX_LAYERS.value)
-
-
 def untold(model: Model) -> tuple[str, ...]:
     """Fields that the widths need and the config does not have; what follows from them is left out."""
     traits = model.traits
@@ -124,24 +140,21 @@ def untold(model: Model) -> tuple[str, ...]:
     return tuple(name for name, value in needed.items() if not value)
 
 
-def merged_config(model: Model) -> Mapping[str, Any]:
-    """Fields of the language part, with those of the whole config before them."""
-    return {**text_config(model.config), **model.config}
-
-
-def _pass_of(resolution: Resolution, model: Model, splits: int) -> ForwardPass:
+def _decoder_pass(resolution: Resolution, model: Model, splits: int) -> ForwardPass:
     traits, ranks = model.traits, resolution.request.spec.parallel.tensor_parallel_size
     hidden = _BF16_BYTES * (traits.hidden_size or 0)
     streams = merged_config(model).get("hc_mult")
     inner = 0 if traits.is_mixture_of_experts else _BF16_BYTES * (traits.intermediate_size or 0) // ranks
     return ForwardPass(
         layers=traits.num_hidden_layers or 1,
-        aux_layers=frozenset(),
+        aux_layers=(),
         hidden=hidden,
         stream=hidden * (streams if isinstance(streams, int) else 1),
         wide=2 * inner,
         gated=inner,
         router=_BF16_BYTES * (traits.num_experts or 0),
+        experts=expert_workspace(resolution, model),
+        sums_over_ranks=ranks > 1 and not _is_compiled(resolution),
         is_compiled=_is_compiled(resolution),
         scale_group=_scale_group(resolution, model),
         **_attention_widths(resolution, traits, splits),
@@ -187,20 +200,18 @@ def _accumulators(splits: int, heads: int, width: int) -> tuple[int, ...]:
 
 
 def _latent_widths(traits: ModelTraits, heads: int, width: int) -> dict[str, Any]:
-    """Of compressed attention, queries and outputs are padded; plain MLA has latent outputs in its operator only.
+    """Plain MLA has latent queries and outputs in its operator only; what that hands on has the width of the values.
 
-    Compiled or not, what the operator of plain MLA hands on has the width of the values.
     Sources: vllm/model_executor/layers/mla.py: MultiHeadLatentAttentionWrapper.forward;
     vllm/model_executor/layers/attention/mla_attention.py: MLAAttention.forward, MLAAttention.forward_impl;
     vllm/models/deepseek_v32/attention.py: DeepseekV32Attention.forward.
     """
-    is_compressed = traits.kv_lora_rank is None
-    padded = PADDED_HEADS.value * (1 if heads <= PADDED_HEADS.value else 2) if heads and is_compressed else heads
+    latents = _BF16_BYTES * heads * (traits.kv_lora_rank or 0)
+    query = (traits.qk_nope_head_dim or 0) + (traits.qk_rope_head_dim or 0)
     return {
         "projected": _BF16_BYTES * ((traits.q_lora_rank or 0) + width),
-        "query": _BF16_BYTES * padded * width,
+        "query": _BF16_BYTES * heads * (query if traits.qk_nope_head_dim else width),
         "key": _BF16_BYTES * width,
-        "output": _BF16_BYTES * padded * (width if is_compressed else traits.v_head_dim or 0),
-        "latents": (_BF16_BYTES * heads * traits.kv_lora_rank,) if traits.kv_lora_rank else (),
-        "queries_in_attention": is_compressed,
+        "output": _BF16_BYTES * heads * (traits.v_head_dim or 0),
+        "latents": (latents, latents) if latents else (),
     }

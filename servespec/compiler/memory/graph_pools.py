@@ -2,15 +2,16 @@
 
 Every manager captures on a stream of its own, and a pool's free blocks serve only their own stream.  So each manager
 is played through on a model of the allocator: its widest PIECEWISE graph, then its widest FULL one; narrower graphs
-fit into what those leave.  Space belongs to the tensor whose request made the pool grow, which is also what an
-allocator trace of a real capture says.
+fit into what those leave, but for PIECEWISE ones that keep outputs.  Space belongs to the tensor whose request made the
+pool grow, which is also what an allocator trace of a real capture says.
 Sources: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.capture; every capture under
 vllm/v1/worker/gpu/spec_decode/.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from itertools import groupby
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -31,12 +32,19 @@ from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens, widest_tokens
 from servespec.compiler.list_effects import graph_splits, list_change, split_bound_tokens
 from servespec.compiler.lower import Lowering
+from servespec.compiler.memory.auxiliary_states import aux_layers
 from servespec.compiler.memory.caching_allocator import Allocator, CachingAllocator
 from servespec.compiler.memory.draft_logits import LOGITS, draft_logits
-from servespec.compiler.memory.forward_pass import ACCUMULATORS, ForwardPass
-from servespec.compiler.memory.forward_passes import aux_layers, draft_pass, handed_on, target_pass, untold
-from servespec.compiler.memory.indexer_logits import indexer_row
+from servespec.compiler.memory.expert_workspace import EXPERTS
+from servespec.compiler.memory.forward_passes import ModelPass, draft_pass, target_pass, untold
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line
+from servespec.compiler.memory.model_pass import (
+    ACCUMULATORS,
+    ACTIVATIONS,
+    CONVERTED_SCORES,
+    SCORES,
+    Attention,
+)
 from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.provenance import Basis
@@ -57,22 +65,31 @@ _OUTPUTS = "capture outputs"
 _PIECEWISE_OBJECTS = "objects of PIECEWISE graphs"
 _FULL_OBJECTS = "objects of FULL graphs"
 _CHUNK_ROWS = 512
+_REMEMBERED_POOLS = 8
 _BLOCKS = {DrafterKind.BLOCK: "block", DrafterKind.MULTI_MODULE_MTP: "modules"}
 _HOLDERS = {Runner.TARGET: Holder.TARGET, Runner.DRAFTER: Holder.DRAFTER, Runner.ENGINE: Holder.ENGINE}
-_SPREAD = {ACCUMULATORS: (0.5, 1.6), LOGITS: (0.85, 1.15)}
+_SPREAD = {
+    ACCUMULATORS: (0.5, 1.6),
+    LOGITS: (0.85, 1.15),
+    SCORES: (0.97, 1.05),
+}
 _USUAL_SPREAD = (0.7, 1.4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Manager:
-    """The graphs of one manager and the pass that it captures; ``untold`` are fields that its model's config lacks."""
+    """The graphs of one manager and the pass that it captures, as often as ``passes`` in a FULL graph.
+
+    ``untold`` are fields that its model's config lacks.
+    """
 
     runner: Runner
     name: str
-    forward: ForwardPass
+    forward: ModelPass
     untold: tuple[str, ...]
     piecewise: tuple[Shape, ...]
     full: tuple[Shape, ...]
+    passes: int = 1
 
     @property
     def widest_piecewise(self) -> Tokens:
@@ -99,11 +116,13 @@ def graph_lines(
         return ()
     bound = split_bound_tokens(lowering, widest_tokens(shapes), shapes)
     managers = _managers(resolution, shapes, _splits(resolution, shapes, lowering), stage)
+    if GraphRemedy.INDEXER_ROW_CHUNKS in remedies:
+        managers = tuple(replace(manager, forward=_in_row_chunks(manager.forward)) for manager in managers)
     of_target = (
         line
         for manager in managers
         if manager.runner is Runner.TARGET
-        for line in _target_lines(resolution, manager, bound, remedies, allocator, stage)
+        for line in _output_lines(manager, _outputs(resolution, manager, stage), bound, allocator)
     )
     return (
         *of_target,
@@ -111,20 +130,6 @@ def graph_lines(
         *(line for manager in managers for line in _object_lines(resolution, manager)),
         *_workspace_lines(resolution, managers, remedies),
     )
-
-
-def _target_lines(
-    resolution: Resolution,
-    target: _Manager,
-    bound: Tokens,
-    remedies: frozenset[GraphRemedy],
-    allocator: Callable[[], Allocator],
-    stage: Stage,
-) -> Iterator[MemoryLine]:
-    """What only the target's graphs hold."""
-    yield from _output_lines(target, _outputs(resolution, target, stage), bound, allocator)
-    yield from _indexer_lines(resolution, target, remedies)
-    yield from _kept_aux_lines(resolution, target, remedies, stage)
 
 
 def added_by_capture(resolution: Resolution, lines: Iterable[MemoryLine]) -> Bytes:
@@ -160,7 +165,8 @@ def engine_estimate(
     graphs = len(target.full) if target else 0
     if target is None or not profiles_graphs(resolution):
         return _estimate_line(Bytes(0), Bytes(0), "the engine is not asked: the KV cache is set")
-    left = _eager_rest(resolution, target, split_bound_tokens(lowering, widest_tokens(shapes), shapes))
+    count = _outputs(resolution, target, stage)
+    left = _eager_rest(target, count, split_bound_tokens(lowering, widest_tokens(shapes), shapes))
     each = _full_object(resolution, target.forward)
     beyond = max(graphs - PROFILED_FULL_GRAPHS.value, 0)
     unprofiled = beyond * each
@@ -207,14 +213,20 @@ def _managers(resolution: Resolution, shapes: tuple[Shape, ...], splits: int, st
         lacking = untold(resolution.request.draft or resolution.request.target)
         name = _BLOCKS.get(resolution.drafting.kind, "step 0")
         managers.append(_manager(Runner.DRAFTER, name, forward, lacking, first))
-        managers.append(_manager(Runner.DRAFTER, "later steps", _later_pass(resolution, forward), lacking, later))
+        passes = _later_passes(resolution)
+        managers.append(replace(_manager(Runner.DRAFTER, "later steps", forward, lacking, later), passes=passes))
     return tuple(manager for manager in managers if manager.piecewise or manager.full)
 
 
-def _later_pass(resolution: Resolution, forward: ForwardPass) -> ForwardPass:
+def _later_passes(resolution: Resolution) -> int:
     """One graph holds all later steps where the drafter can update its attention's metadata on the device."""
     steps = resolution.frame.num_speculative_tokens - 1 if resolution.frame.drafter.fused_later_steps else 1
-    return replace(forward, layers=forward.layers * max(steps, 1))
+    return max(steps, 1)
+
+
+def _in_row_chunks(forward: ModelPass) -> ModelPass:
+    scores = forward.scores
+    return forward if scores is None else replace(forward, scores=replace(scores, most_rows=_CHUNK_ROWS))
 
 
 def _target(resolution: Resolution, shapes: tuple[Shape, ...], splits: int, stage: Stage) -> _Manager:
@@ -224,7 +236,7 @@ def _target(resolution: Resolution, shapes: tuple[Shape, ...], splits: int, stag
 
 
 def _manager(
-    runner: Runner, name: str, forward: ForwardPass, lacking: tuple[str, ...], shapes: tuple[Shape, ...]
+    runner: Runner, name: str, forward: ModelPass, lacking: tuple[str, ...], shapes: tuple[Shape, ...]
 ) -> _Manager:
     return _Manager(
         runner=runner,
@@ -245,38 +257,103 @@ def _pool_lines(
     remedies: frozenset[GraphRemedy],
     allocator: Callable[[], Allocator],
 ) -> Iterator[MemoryLine]:
-    """Growth of the pools, in the order of capture."""
-    shared = allocator()
+    """Growth of the pools, in the order of capture; only the target, which is the first, has auxiliary outputs."""
+    pool = allocator()
     for manager in managers:
-        pool = shared if GraphRemedy.ONE_CAPTURE_STREAM in remedies else allocator()
-        for mode, grown in _played(resolution, manager, pool, remedies):
-            for owner, size in grown.items():
-                yield _pool_line(manager, mode, owner, Bytes(size))
+        if GraphRemedy.ONE_CAPTURE_STREAM not in remedies:
+            pool = allocator()
+        for mode in CAPTURE_ORDER.value:
+            if mode is CudaGraphMode.PIECEWISE and _keeps_aux(resolution, manager, remedies):
+                sizes = tuple(sorted((shape.tokens for shape in manager.piecewise), reverse=True))
+                pool = _with_kept(replace(manager.forward, scores=None), sizes, allocator).copy()
+                yield from _kept_lines(manager, pool.reserved_bytes)
+                continue
+            before = pool.grown_bytes.copy()
+            _play(resolution, manager, mode, pool, remedies)
+            yield from _grown_lines(manager, mode, pool.grown_bytes - before)
 
 
-def _played(
-    resolution: Resolution, manager: _Manager, pool: Allocator, remedies: frozenset[GraphRemedy]
-) -> Iterator[tuple[CudaGraphMode, dict[str, int]]]:
-    """What each mode adds to the pool.  Attention is an eager break of PIECEWISE graphs, so they hold none of it."""
-    for mode in CAPTURE_ORDER.value:
-        shapes = manager.full if mode is CudaGraphMode.FULL else manager.piecewise
-        if not shapes:
-            continue
-        before = pool.grown_bytes.copy()
-        widest = max(shapes, key=lambda shape: shape.tokens)
-        is_full = mode is CudaGraphMode.FULL
-        outputs = manager.forward.run(pool, widest.tokens, runs_attention=is_full)
+def _play(
+    resolution: Resolution,
+    manager: _Manager,
+    mode: CudaGraphMode,
+    pool: Allocator,
+    remedies: frozenset[GraphRemedy],
+) -> None:
+    """The widest graph of a mode.  Attention is an eager break of PIECEWISE graphs, so they hold none of it.
+
+    A pass of a drafter's FULL graph samples before the next one begins.
+    Source: vllm/v1/worker/gpu/spec_decode/target_dependent_ar/speculator.py:
+    TargetDependentARSpeculator._generate_draft.
+    """
+    is_full = mode is CudaGraphMode.FULL
+    widest = max(manager.full if is_full else manager.piecewise, key=lambda shape: shape.tokens, default=None)
+    if widest is None:
+        return
+    attention = Attention.OF_ANY_CONTEXT if is_full else Attention.LEFT_OUT
+    for _ in range(manager.passes if is_full else 1):
+        outputs = manager.forward.run(pool, widest.tokens, attention)
         if is_full and manager.runner is Runner.DRAFTER:
             draft_logits(resolution, pool, widest, stepwise=GraphRemedy.STEPWISE_DRAFT_LOGITS in remedies)
-        pool.give(*outputs)
-        yield mode, dict(pool.grown_bytes - before)
+        pool.give(*outputs.all)
 
 
-def _pool_line(manager: _Manager, mode: CudaGraphMode, owner: str, size: Bytes) -> MemoryLine:
+def _keeps_aux(resolution: Resolution, manager: _Manager, remedies: frozenset[GraphRemedy]) -> bool:
+    """Whether PIECEWISE graphs keep their auxiliary outputs: breakable ones, whose references are one level deep.
+
+    Source: vllm/compilation/breakable_cudagraph.py: BreakableCUDAGraphWrapper.
+    """
+    is_breakable = bool(resolution.values["compilation.breakable_cudagraph"].value)
+    has_any = bool(manager.piecewise and manager.forward.aux_layers)
+    return is_breakable and has_any and GraphRemedy.WEAK_AUX_OUTPUTS not in remedies
+
+
+@lru_cache(maxsize=_REMEMBERED_POOLS)
+def _with_kept(forward: ModelPass, sizes: tuple[Tokens, ...], allocator: Callable[[], Allocator]) -> Allocator:
+    """A pool after all sizes, the widest first: what one keeps lies in free blocks that the next one would have taken.
+
+    Each remedy asks for the same one.
+    """
+    pool = allocator()
+    for tokens in sizes:
+        pool.give(*forward.run(pool, tokens, Attention.LEFT_OUT).hidden)
+    return pool
+
+
+def _kept_lines(manager: _Manager, reserved_bytes: Bytes) -> Iterator[MemoryLine]:
+    tokens, layers = sum(shape.tokens for shape in manager.piecewise), len(manager.forward.aux_layers)
+    size = Bytes(tokens * layers * manager.forward.hidden)
+    because = f"{tokens} tokens of all sizes x {layers} layers x {manager.forward.hidden} bytes"
+    yield _line(manager, "auxiliary hidden states kept of every PIECEWISE size", size, 0.95, 1.1, because)
+    yield from _grown_lines(manager, CudaGraphMode.PIECEWISE, {ACTIVATIONS: max(reserved_bytes - size, 0)})
+
+
+def _grown_lines(manager: _Manager, mode: CudaGraphMode, grown_bytes: Mapping[str, int]) -> Iterator[MemoryLine]:
     tokens = manager.widest_full if mode is CudaGraphMode.FULL else manager.widest_piecewise
     because = f"grown while the widest {mode} graph of {tokens} tokens is captured"
-    low, high = _SPREAD.get(owner, _USUAL_SPREAD)
-    return _line(manager, f"{owner} in {mode} graphs", size, low, high, because)
+    for owner, size in grown_bytes.items():
+        low, high = _SPREAD.get(owner, _USUAL_SPREAD)
+        experts = manager.forward.experts
+        if owner == EXPERTS and experts is not None:
+            high *= experts.most_growth(tokens)
+        line = _line(manager, f"{owner} in {mode} graphs", Bytes(size), low, high, because)
+        yield _with_scores(line, owner, manager)
+
+
+def _with_scores(line: MemoryLine, owner: str, manager: _Manager) -> MemoryLine:
+    """Whether converted scores have one segment or two turns on small things."""
+    scores = manager.forward.scores
+    if scores is None or owner not in (SCORES, CONVERTED_SCORES):
+        return line
+    rows = scores.rows(manager.widest_full)
+    line = replace(line, because=f"{line.because}, {rows} rows x {scores.row.positions} positions at once")
+    if owner == SCORES:
+        return line
+    segment = rows * scores.row.converted_bytes
+    low, high = _SPREAD[SCORES]
+    return replace(
+        line, low=Bytes(int(min(segment, line.size) * low)), high=Bytes(int(max(2 * segment, line.size) * high))
+    )
 
 
 def _line(manager: _Manager, owner: str, size: Bytes, low: float, high: float, because: str) -> MemoryLine:
@@ -295,43 +372,6 @@ def _line(manager: _Manager, owner: str, size: Bytes, low: float, high: float, b
     )
 
 
-def _kept_aux_lines(
-    resolution: Resolution, target: _Manager, remedies: frozenset[GraphRemedy], stage: Stage
-) -> Iterator[MemoryLine]:
-    """Breakable graphs keep the auxiliary hidden states of every size, because their references are one level deep.
-
-    Those of the widest size are among its activations.
-    Source: vllm/compilation/breakable_cudagraph.py: BreakableCUDAGraphWrapper.
-    """
-    layers = _own_aux(resolution, target, stage)
-    is_breakable = resolution.values["compilation.breakable_cudagraph"].value
-    if not (is_breakable and layers and target.piecewise) or GraphRemedy.WEAK_AUX_OUTPUTS in remedies:
-        return
-    others = sum(shape.tokens for shape in target.piecewise) - target.widest_piecewise
-    size = Bytes(others * layers * target.forward.hidden)
-    because = f"{others} tokens of all sizes but the widest x {layers} layers x {target.forward.hidden} bytes"
-    yield _line(target, "auxiliary hidden states kept of every PIECEWISE size", size, 0.95, 1.1, because)
-
-
-def _indexer_lines(resolution: Resolution, target: _Manager, remedies: frozenset[GraphRemedy]) -> Iterator[MemoryLine]:
-    """Logits of FULL graphs; PIECEWISE graphs run the indexer as an eager break.
-
-    The next layer's scores are often cut from the segment of the converted ones, which then need another.
-    """
-    row = indexer_row(resolution)
-    if row is None or not target.widest_full:
-        return
-    chunk = _CHUNK_ROWS if GraphRemedy.INDEXER_ROW_CHUNKS in remedies else target.widest_full
-    rows = min(target.widest_full, chunk)
-    because = f"{rows} rows x {row.positions} positions"
-    yield _line(target, "indexer logits in FULL graphs", Bytes(rows * row.scored_bytes), 0.97, 1.05, because)
-    if row.converted_bytes:
-        size = Bytes(rows * row.converted_bytes)
-        yield _line(target, "indexer logits in FP32 in FULL graphs", size, 0.97, 1.05, because)
-        because = f"{because}; three of the four captures that were measured had it"
-        yield _line(target, "second segment of indexer logits in FP32 in FULL graphs", size, 0.0, 1.05, because)
-
-
 # Outside of the pools
 
 
@@ -342,12 +382,7 @@ def _outputs(resolution: Resolution, target: _Manager, stage: Stage) -> int:
     """
     if stage.is_last or not target.forward.hidden:
         return 1 + aux_layers(resolution)
-    return handed_on(target.forward) + _own_aux(resolution, target, stage)
-
-
-def _own_aux(resolution: Resolution, target: _Manager, stage: Stage) -> int:
-    """Auxiliary hidden states that the stage makes; a model whose layers are not known has them all the same."""
-    return aux_layers(resolution) if stage.count == 1 else len(target.forward.aux_layers)
+    return target.forward.handed_on + len(target.forward.aux_layers)
 
 
 def _output_lines(
@@ -372,22 +407,36 @@ def _output_lines(
 
 
 def _kept_by_outputs(target: _Manager, tokens: Tokens, count: int, bound: Tokens, memory: Allocator) -> Bytes:
-    live = target.forward.run(memory, tokens, runs_attention=tokens <= bound)
+    """What stays of the first eager run, of as many tokens as the widest graph has."""
+    live = target.forward.run(memory, tokens, _eager_attention(tokens, bound, Attention.OF_SHORT_CONTEXT))
     for _ in range(count):
         memory.take(target.forward.hidden * tokens, _OUTPUTS)
-    memory.give(*live)
+    memory.give(*live.all)
     return memory.kept_bytes
 
 
-def _eager_rest(resolution: Resolution, target: _Manager, bound: Tokens) -> Bytes:
-    """What the eager run before the second FULL graph leaves in the allocator."""
+def _eager_rest(target: _Manager, count: int, bound: Tokens) -> Bytes:
+    """What the eager run before the second FULL graph leaves in the allocator.
+
+    The capture of the first one has given back all that the runs before left, but for the segments of the outputs.
+    Source: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.capture.
+    """
     sizes = sorted((shape.tokens for shape in target.full), reverse=True)
     if len(sizes) < PROFILED_FULL_GRAPHS.value:
         return Bytes(0)
-    memory, row = CachingAllocator(), indexer_row(resolution)
-    target.forward.run(memory, sizes[1], runs_attention=sizes[1] <= bound)
-    logits = 0 if row is None else sizes[1] * (row.scored_bytes + row.converted_bytes)
-    return Bytes(memory.reserved_bytes + logits)
+    memory, widest = CachingAllocator(), Tokens(max(target.widest_piecewise, target.widest_full))
+    _kept_by_outputs(target, widest, count, bound, memory)
+    for tokens in sizes[: PROFILED_FULL_GRAPHS.value]:
+        memory.release()
+        kept_bytes = memory.reserved_bytes
+        attention = _eager_attention(tokens, bound, Attention.OF_ANY_CONTEXT)
+        memory.give(*target.forward.run(memory, tokens, attention).all)
+    return Bytes(memory.reserved_bytes - kept_bytes)
+
+
+def _eager_attention(tokens: int, bound: Tokens, attention: Attention) -> Attention:
+    """Steps beyond the bound split no keys, so that what their attention takes for itself is little."""
+    return attention if tokens <= bound else Attention.LEFT_OUT
 
 
 def _workspace_lines(
@@ -414,17 +463,17 @@ def _object_lines(resolution: Resolution, manager: _Manager) -> Iterator[MemoryL
         size = Bytes(count * (full + pieces * PIECE.value))
         yield _line(manager, _PIECEWISE_OBJECTS, size, 0.6, 1.7, because)
     if manager.full:
-        count = len(manager.full)
-        because = f"{count} graphs x {size_words(full)} of kernels"
-        yield _line(manager, _FULL_OBJECTS, Bytes(count * full), 0.6, 1.7, because)
+        count, each = len(manager.full), manager.passes * full
+        because = f"{count} graphs x {size_words(each)} of kernels"
+        yield _line(manager, _FULL_OBJECTS, Bytes(count * each), 0.6, 1.7, because)
 
 
-def _full_object(resolution: Resolution, forward: ForwardPass) -> Bytes:
+def _full_object(resolution: Resolution, forward: ModelPass) -> Bytes:
     return Bytes(forward.layers * _kernels_per_layer(resolution, forward) * KERNEL_NODE.value)
 
 
-def _kernels_per_layer(resolution: Resolution, forward: ForwardPass) -> int:
-    if forward.stream > forward.hidden or resolution.request.target.traits.uses_sparse_index:
+def _kernels_per_layer(resolution: Resolution, forward: ModelPass) -> int:
+    if forward.has_parallel_states or resolution.request.target.traits.uses_sparse_index:
         return KERNELS_PER_COMPRESSED_LAYER
     return KERNELS_PER_EXPERT_LAYER if forward.router else KERNELS_PER_LAYER
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from servespec.compiler.facts.devices import is_sm100
 from servespec.compiler.facts.graph_memory import INDEXED_RATIO
-from servespec.compiler.memory.forward_passes import merged_config
+from servespec.compiler.memory.config_sizes import merged_config
 from servespec.compiler.resolve.request import engine_field, max_model_len
 from servespec.compiler.resolve.resolution import Resolution
 

@@ -15,7 +15,7 @@ from servespec.compiler.facts.unbudgeted import (
     TOPK_ALIGNMENT,
     TOPK_RATIO,
 )
-from servespec.compiler.memory.forward_passes import merged_config
+from servespec.compiler.memory.config_sizes import merged_config
 from servespec.compiler.memory.indexer_logits import IndexerRow, indexer_row
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
 from servespec.compiler.resolve.request import max_model_len, variable_count

@@ -13,6 +13,7 @@ from servespec.compiler.facts.memory import (
     SAMPLER_LOGIT,
 )
 from servespec.compiler.memory.dimensions import CompressedDimensions, Dimensions
+from servespec.compiler.memory.expert_workspace import expert_workspace
 from servespec.compiler.memory.forward_passes import received
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line, line_within
 from servespec.compiler.memory.split import Split, split_of
@@ -61,7 +62,9 @@ def _activation_peak(resolution: Resolution, target: Decoder, split: Split, stag
     elements = _token_elements(target, split, pads_heads=resolution.device.compute_capability[0] != 12)
     if dimensions.experts is not None:
         elements += (_gathered_ranks(resolution.request.spec) - 1) * dimensions.hidden
-    step_bytes = frame.max_num_batched_tokens * elements * _ELEMENT_BYTES
+    own = expert_workspace(resolution, resolution.request.target)
+    kernels_bytes = 0 if own is None else own.size_bytes(frame.max_num_batched_tokens)
+    step_bytes = frame.max_num_batched_tokens * elements * _ELEMENT_BYTES + kernels_bytes
     because = (
         f"sampling of {frame.max_num_seqs} requests by {dimensions.vocabulary} tokens"
         if sampler_bytes > step_bytes
@@ -171,10 +174,11 @@ def _gathered_ranks(spec: ServingSpec) -> int:
 def _expert_workspace(resolution: Resolution, target: Decoder, split: Split) -> Iterator[MemoryLine]:
     """Both results of the experts' matrices, for every token and each of its experts.
 
+    Kernels that allocate their own at every call have none that stays.
     Source: vllm/model_executor/layers/fused_moe/experts/triton_moe.py: TritonExperts.workspace_shapes.
     """
     experts = target.dimensions.experts
-    if experts is None:
+    if experts is None or expert_workspace(resolution, resolution.request.target) is not None:
         return
     tokens = resolution.frame.max_num_batched_tokens * _gathered_ranks(resolution.request.spec)
     width = experts.width // split.expert_width
