@@ -30,7 +30,7 @@ class VerificationSteps:
 
 
 class AtExit(StrEnum):
-    """Whether the workers held the same graphs at their end as after capture; a worker that was killed is not seen."""
+    """Whether the workers held the same graphs at their end as after capture; one that did not say so is not seen."""
 
     SAME = "same"
     CHANGED = "changed"

@@ -24,7 +24,7 @@ from servespec.runtime.capture import (
     Verdict,
     VerificationSteps,
 )
-from servespec.runtime.extension.report import left_beside, left_name, report_name
+from servespec.runtime.extension.report import ASK_PIPES, left_beside, left_name, report_name
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN, GRAPHS_CHANGED
 
 Json = dict[str, Any]
@@ -41,6 +41,14 @@ def remove_reports(folder: Path) -> None:
     for pattern in ("captured-*.json", "left-*.json", "failed-*.json"):
         for path in folder.glob(pattern):
             path.unlink()
+    remove_pipes(folder)
+
+
+def remove_pipes(folder: Path) -> None:
+    """Those through which workers were asked: whoever reads every file of a folder would wait at one for ever."""
+    for path in folder.glob(ASK_PIPES):
+        if path.is_fifo():
+            path.unlink(missing_ok=True)
 
 
 def report_capture(plan: Plan, folder: Path) -> Capture:

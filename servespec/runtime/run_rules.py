@@ -174,8 +174,8 @@ GRAPHS_CHANGED = Rule(
     "graphs-changed",
     Severity.WARNING,
     "a worker ended with other graphs than it had captured",
-    "Under the extension each worker reads its graphs after capture and again when it ends. One that was captured late "
-    "made requests wait; one that was lost made its batches run otherwise than planned.",
+    "Under the extension each worker reads its graphs after capture and again before it is stopped, or when it ends. "
+    "One that was captured late made requests wait; one that was lost made its batches run otherwise than planned.",
     "vllm/v1/worker/worker_base.py: WorkerWrapperBase.shutdown",
 )
 RECORD_UNREADABLE = Rule(

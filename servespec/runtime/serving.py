@@ -4,6 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from servespec.runtime.capture_log import log_capture
 from servespec.runtime.capture_report import (
     graphs_at_exit,
     rank_names,
+    remove_pipes,
     remove_reports,
     report_capture,
     verification_steps,
@@ -155,14 +157,19 @@ def run(
     gpus = 0 if is_cpu(plan.resolution.device) else plan.resolution.device_count
     before = device_use(gpus) if gpus else None
     reports = [serving.folder / name for name in rank_names(plan, report_name)]
-    outcome = serve(
-        serving.command,
-        ready_timeout_seconds=serving.ready_timeout_seconds,
-        on_event=on_event,
-        verify=launch.check,
-        task=task,
-        before_stop=partial(ask_for_last_reports, reports),
-    )
+    try:
+        outcome = serve(
+            serving.command,
+            ready_timeout_seconds=serving.ready_timeout_seconds,
+            on_event=on_event,
+            verify=launch.check,
+            task=task,
+            before_stop=partial(ask_for_last_reports, reports),
+        )
+    finally:
+        # Workers that were killed have left theirs.
+        with suppress(OSError):
+            remove_pipes(serving.folder)
     return launch.end(outcome, not_returned(before, gpus, Place(str(outcome.log_path))))
 
 

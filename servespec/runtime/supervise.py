@@ -91,8 +91,8 @@ Event = Started | PhaseReached | Progressed | Stalled | Ready | Stopping
 OnEvent = Callable[[Event], None]
 # Compares what was captured with the plan; an error among its findings means that the server must not serve.
 Verify = Callable[[], tuple[Diagnostic, ...]]
-# What to do with a running engine before it is asked to stop; every process of it is below the one that is given.
-BeforeStop = Callable[[int], None]
+# What to do while the engine still runs, before it is asked to stop.
+BeforeStop = Callable[[], None]
 # What to do with a ready server at this base URL before stopping it; raises SpecError when it fails.
 Task = Callable[[str], None]
 
@@ -262,7 +262,7 @@ class _Run:
             return ()
         self.on_event(Stopping(end.because))
         if self.before_stop is not None and self.ready_seconds is not None:
-            self.before_stop(self.engine.keeper.pid)
+            self.before_stop()
         self.engine.request_stop()
         deadline = time.monotonic() + self.command.grace_seconds + _KILL_SECONDS
         while self.engine.wait(_POLL_SECONDS) is None and time.monotonic() < deadline:

@@ -3,10 +3,9 @@
 import errno
 import json
 import os
-import signal
 import sys
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -15,13 +14,14 @@ import pytest
 
 from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
 from servespec.compiler.lower import EXTENSION_CLASS
-from servespec.runtime.extension import replay, report, step_times
+from servespec.runtime.extension import answers, replay, step_times
 from servespec.runtime.extension.failure import PHASES
 from servespec.runtime.extension.install import PlanMismatchError
-from servespec.runtime.extension.report import LAST_REPORT_SIGNAL
+from servespec.runtime.extension.report import write_left
 from servespec.runtime.extension.split_rule import widest_full_tokens
 from servespec.runtime.extension.step_times_batches import Wanted
 from servespec.runtime.extension.worker import PlannedGraphs, check_engine, hand_off_of
+from servespec.runtime.last_reports import ask_for_last_reports
 from tests.differential.engine_oracle import engine_root
 from tests.plans import Json, compiled, spec_of
 from tests.runtime.engine_types import Descriptor, Mode
@@ -146,14 +146,6 @@ class Snapshot:
 
     def __init__(self, device: str) -> None:
         self.device_, self.free_memory, self.total_memory = device, Device.free_bytes, 140_000
-
-
-@pytest.fixture(autouse=True)
-def own_handler() -> Iterator[None]:
-    """The worker's handler ends with the test, which stands for its process."""
-    before = signal.getsignal(LAST_REPORT_SIGNAL)
-    yield
-    signal.signal(LAST_REPORT_SIGNAL, before)
 
 
 @pytest.fixture
@@ -313,51 +305,65 @@ def test_the_graphs_are_read_again_when_the_worker_ends(worker: SimpleNamespace,
 
 
 @needs_engine
-def test_a_worker_says_what_it_holds_whenever_it_is_asked(worker: SimpleNamespace, tmp_path: Path) -> None:
-    """Before it has captured there is nothing to say, and nothing happens."""
+def test_a_worker_answers_from_its_first_report_on(worker: SimpleNamespace, tmp_path: Path) -> None:
+    """What processes of all kinds answer: tests/runtime/test_last_reports.py."""
     PlannedGraphs.init_worker_extension(worker)
-    os.kill(os.getpid(), LAST_REPORT_SIGNAL)
+    worker.model_runner.capture_model(profile_only=True)
     assert list(tmp_path.iterdir()) == []
     worker.model_runner.capture_model()
     worker.model_runner.cudagraph_manager.graphs.popitem()
 
-    os.kill(os.getpid(), LAST_REPORT_SIGNAL)
+    ask_for_last_reports([tmp_path / "captured-1-0.json"], 30.0)
 
     captured, left = (json.loads((tmp_path / f"{name}-1-0.json").read_text()) for name in ("captured", "left"))
-    assert captured["pid"] == os.getpid()
+    assert "pid" not in captured
     assert [len(one["managers"][0]["full"]) for one in (captured, left)] == [2, 1]
 
 
 @needs_engine
-def test_an_answer_that_cannot_be_written_leaves_the_engine_alone(
+def test_one_that_captures_again_answers_once(
     worker: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """As when an engine changes its ranks."""
+    answered: list[SimpleNamespace] = []
+    monkeypatch.setattr(answers, "write_left", lambda one: (answered.append(one), write_left(one)))
+    before = threading.active_count()
     PlannedGraphs.init_worker_extension(worker)
     worker.model_runner.capture_model()
-    asked: list[Path] = []
+    pipe = (tmp_path / "ask-1-0").stat().st_ino
 
-    def write(path: Path, _: str) -> None:
-        asked.append(path)
-        raise OSError(errno.ENOSPC, "No space left on device")
+    worker.model_runner.capture_model()
+    ask_for_last_reports([tmp_path / "captured-1-0.json"], 30.0)
 
-    monkeypatch.setattr(report, "write_private", write)
-
-    os.kill(os.getpid(), LAST_REPORT_SIGNAL)
-
-    assert asked == [tmp_path / "left-1-0.json"]
+    assert (threading.active_count() - before, (tmp_path / "ask-1-0").stat().st_ino) == (1, pipe)
+    assert answered == [worker]
 
 
 @needs_engine
-def test_a_worker_in_a_thread_is_not_asked(worker: SimpleNamespace, tmp_path: Path) -> None:
-    """Python takes handlers from the main thread alone, so its report names no process to ask."""
-    before = signal.getsignal(LAST_REPORT_SIGNAL)
+@pytest.mark.parametrize(
+    ("place", "name", "error"),
+    [(os, "mkfifo", OSError(errno.EPERM, "not permitted")), (threading.Thread, "start", RuntimeError("no thread"))],
+)
+def test_a_worker_that_cannot_answer_serves_all_the_same(
+    worker: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, place: object, name: str, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
 
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(PlannedGraphs.init_worker_extension, worker).result()
-        pool.submit(worker.model_runner.capture_model).result()
+    PlannedGraphs.init_worker_extension(worker)
+    monkeypatch.setattr(place, name, fail)
 
-    assert signal.getsignal(LAST_REPORT_SIGNAL) is before
-    assert json.loads((tmp_path / "captured-1-0.json").read_text())["pid"] is None
+    assert worker.model_runner.capture_model() == 1 << 20
+
+
+@needs_engine
+def test_nobody_can_ask_a_worker_that_has_ended(worker: SimpleNamespace, tmp_path: Path) -> None:
+    PlannedGraphs.init_worker_extension(worker)
+    worker.model_runner.capture_model()
+
+    PlannedGraphs.destroy_worker_extension(worker)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["captured-1-0.json", "left-1-0.json"]
 
 
 @needs_engine

@@ -1,6 +1,9 @@
 """The record of a launch: its form, what it keeps to itself, and when it is written."""
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +19,7 @@ from servespec.runtime import serving
 from servespec.runtime.capture import Capture, Evidence, RankCapture, RankMemory, RowCapture, RowCost, Verdict
 from servespec.runtime.dispatch_counts import ModeCount, write_counts
 from servespec.runtime.engine_log import SAID_MARKERS
+from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.record import Measured, read_record, record_of, write_record
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, DIED_AFTER_READY
 from servespec.runtime.serving import Checked, Serving, run
@@ -246,6 +250,29 @@ def test_graphs_that_changed_are_told_at_the_end(fake: Any, monkeypatch: pytest.
     assert (outcome.exit_code, [finding.code for finding in outcome.diagnostics]) == (0, ["L021"])
     assert (ready["measured"]["graphs_at_exit"], ended["measured"]["graphs_at_exit"]) == (None, "changed")
     assert [finding["code"] for finding in ended["measured"]["findings"]] == ["L021"]
+
+
+def test_workers_that_are_killed_are_asked_first(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[subprocess.Popen[str]] = []
+
+    def capture(*_: object) -> Capture:
+        worker = [sys.executable, str(Path(__file__).with_name("asked_worker.py")), "0", "waits", "[]"]
+        environment = {**os.environ, FOLDER_VARIABLE: str(fake.folder)}
+        started.append(subprocess.Popen(worker, env=environment, stdout=subprocess.PIPE, text=True))
+        assert started[0].stdout is not None
+        assert started[0].stdout.readline() == "up\n"
+        return capture_of(plan_of())
+
+    try:
+        outcome, _, (ready, ended) = launched(fake, monkeypatch, capture=capture)
+    finally:
+        for one in started:
+            one.kill()
+            one.communicate()
+
+    assert (outcome.exit_code, outcome.diagnostics) == (0, ())
+    assert (ready["measured"]["graphs_at_exit"], ended["measured"]["graphs_at_exit"]) == (None, "same")
+    assert not [path for path in fake.folder.iterdir() if path.is_fifo()]
 
 
 def test_steps_of_verification_are_in_the_last_record(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -55,19 +56,41 @@ def test_the_workers_of_the_plan_are_asked_before_the_stop(tmp_path: Path, monke
     """Whatever else lies in the folder."""
     sections = {"hardware": {"gpu": "h200", "count": 2}, "parallel": {"data_parallel_size": 2}}
     plan = compiled(spec_of("qwen3-8b", "h200", engine={"version": "0.33.0"}, **sections))
-    asked: list[tuple[list[str], int]] = []
+    asked: list[list[str]] = []
 
     def serve(*_: object, before_stop: BeforeStop, **__: object) -> Outcome:
         (tmp_path / "captured-copy.json").write_text("{")
-        before_stop(7)
+        before_stop()
         return Outcome(0, (), tmp_path / "engine.log")
 
-    def ask(reports: Iterable[Path], root_pid: int) -> None:
-        asked.append(([str(path.relative_to(tmp_path)) for path in reports], root_pid))
+    def ask(reports: Iterable[Path]) -> None:
+        asked.append([str(path.relative_to(tmp_path)) for path in reports])
 
     monkeypatch.setattr("servespec.runtime.serving.serve", serve)
     monkeypatch.setattr("servespec.runtime.serving.ask_for_last_reports", ask)
 
     run(plan, serving_of(plan, tmp_path), print)
 
-    assert asked == [(["captured-0-0.json", "captured-1-0.json"], 7)]
+    assert asked == [["captured-0-0.json", "captured-1-0.json"]]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_pipe_outlives_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool) -> None:
+    """Neither one of this launch, whose workers were killed, nor one of an earlier launch in the folder."""
+    plan = compiled(spec_of("qwen3-8b", "h200", engine={"version": "0.33.0"}))
+    os.mkfifo(tmp_path / "ask-3-1")
+    (tmp_path / "ask-me-anything").write_text("mine")
+
+    def serve(*_: object, **__: object) -> Outcome:
+        assert not (tmp_path / "ask-3-1").exists()
+        os.mkfifo(tmp_path / "ask-0-0")
+        if fails:
+            raise RuntimeError("a fault of ours")
+        return Outcome(0, (), tmp_path / "engine.log")
+
+    monkeypatch.setattr("servespec.runtime.serving.serve", serve)
+
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        run(plan, serving_of(plan, tmp_path), print)
+
+    assert [path.name for path in tmp_path.glob("ask-*")] == ["ask-me-anything"]

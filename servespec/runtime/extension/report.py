@@ -6,13 +6,10 @@ wrappers are listed by the sizes that they hold, which is one list for each mode
 
 import json
 import os
-import signal
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final, NamedTuple
 
 from servespec.runtime.extension.capture_memory import CapturedGraph
@@ -22,10 +19,14 @@ from servespec.runtime.private_file import write_private
 
 FOLDER_VARIABLE: Final = "SERVESPEC_RECORD_FOLDER"
 """Where each worker leaves its report; a variable, because the engine's settings are the key of its compile cache."""
-LAST_REPORT_SIGNAL: Final = signal.SIGUSR1
-"""Asks a worker what it holds; the engine has no use for it."""
 _CAPTURED: Final = "captured"
 _LEFT: Final = "left"
+_ASK: Final = "ask"
+ASK_PIPES: Final = f"{_ASK}-*-*"
+"""A pattern of every worker's :func:`ask_name`."""
+
+_LEAVING: Final = Lock()
+"""A worker may come to its end while it answers, and both write the same file."""
 
 
 def report_name(data_parallel_rank: int, rank: int) -> str:
@@ -37,9 +38,19 @@ def left_name(data_parallel_rank: int, rank: int) -> str:
     return f"{_LEFT}-{data_parallel_rank}-{rank}.json"
 
 
+def ask_name(data_parallel_rank: int, rank: int) -> str:
+    """Of the pipe through which a worker is asked for that report while it runs."""
+    return f"{_ASK}-{data_parallel_rank}-{rank}"
+
+
 def left_beside(report: Path) -> Path:
     """Where the worker that wrote ``report`` of its captures leaves the one of its end."""
     return report.with_name(_LEFT + report.name.removeprefix(_CAPTURED))
+
+
+def ask_beside(report: Path) -> Path:
+    """The pipe of the worker that wrote ``report`` of its captures."""
+    return report.with_name(_ASK + report.stem.removeprefix(_CAPTURED))
 
 
 class Took(NamedTuple):
@@ -54,7 +65,6 @@ def write_report(worker: Any, sha256: str, took: Took, remedies: Mapping[str, in
     """Leaves this worker's report of what it captured, and of how often each remedy in force did its work."""
     content = {
         "sha256": sha256,
-        "pid": _answering_pid(worker),
         "capture_seconds": round(took.seconds, 3),
         "graph_bytes": took.graph_bytes,
         "split_rule_tokens": split_rule_tokens(worker.model_runner),
@@ -65,40 +75,17 @@ def write_report(worker: Any, sha256: str, took: Took, remedies: Mapping[str, in
     leave(worker, report_name, {**content, **entries_of(worker.model_runner)})
 
 
-def answer_when_asked(worker: Any) -> None:
-    """From now on the worker leaves what it holds whenever it is asked; its thread must be the process's main one.
-
-    Source: vllm/v1/engine/core.py: EngineCoreProc.run_engine_core; vllm/v1/executor/multiproc_executor.py:
-    WorkerProc.worker_main.
-    """
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(LAST_REPORT_SIGNAL, _Answer(worker))
-
-
-def _answering_pid(worker: Any) -> int | None:
-    """None of a worker that does not answer: the signal would end its process."""
-    handler = signal.getsignal(LAST_REPORT_SIGNAL)
-    return os.getpid() if isinstance(handler, _Answer) and handler.worker is worker else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    """The handler of a worker's process; what it raised would be raised wherever the engine is at that moment."""
-
-    worker: Any
-
-    def __call__(self, *_: object) -> None:
-        with suppress(OSError):
-            write_left(self.worker)
-
-
 def write_left(worker: Any) -> None:
-    """Leaves what the worker holds at its end; nothing where it has reported no capture."""
+    """Leaves what the worker holds at its end; nothing where it has reported no capture.
+
+    It reads and copies alone, as it is called beside a main thread that may be in the middle of a step.
+    """
     path = own_path(worker, report_name)
     if path is not None and path.is_file():
         switch = getattr(worker.model_runner, "servespec_load_switch", None)
         verification = None if switch is None else switch.counts()
-        leave(worker, left_name, {"verification": verification, **entries_of(worker.model_runner)})
+        with _LEAVING:
+            leave(worker, left_name, {"verification": verification, **entries_of(worker.model_runner)})
 
 
 def leave(worker: Any, name: Callable[[int, int], str], content: Mapping[str, Any]) -> None:
@@ -129,7 +116,7 @@ def managers_of_runner(runner: Any) -> Iterator[Any]:
 
     yield runner.cudagraph_manager
     speculator = getattr(runner, "speculator", None)
-    for value in vars(speculator).values() if speculator is not None else ():
+    for value in list(vars(speculator).values()) if speculator is not None else ():
         if isinstance(value, CudaGraphManager):
             yield value
 
@@ -140,7 +127,7 @@ def _manager_json(manager: Any) -> dict[str, Any]:
         "class": type(manager).__name__,
         "query_len": manager.decode_query_len,
         "mode": manager.cudagraph_mode.name,
-        "full": sorted(graph_json(descriptor) for descriptor in manager.graphs),
+        "full": sorted(graph_json(descriptor) for descriptor in list(manager.graphs)),
         "breakable": None if breakable is None else sorted(_sizes(breakable.entries)),
     }
 
@@ -189,11 +176,11 @@ def _compiled_pieces() -> list[dict[str, Any]]:
     by_sizes: Counter[tuple[tuple[int, int], ...]] = Counter()
     for wrapper in list(CUDAGraphWrapper._all_instances):
         entries = wrapper.concrete_cudagraph_entries
-        held = [one for one, entry in entries.items() if entry.cudagraph is not None]
+        held = [one for one, entry in list(entries.items()) if entry.cudagraph is not None]
         by_sizes[tuple(sorted((one.num_tokens, one.num_active_loras) for one in held))] += 1
     return [{"pieces": count, "sizes": [list(one) for one in sizes]} for sizes, count in sorted(by_sizes.items())]
 
 
 def _sizes(entries: Any) -> set[int]:
     """A key is a batch descriptor, or one with the module that it runs, of a drafter with several."""
-    return {(key[0] if isinstance(key, tuple) else key).num_tokens for key in entries}
+    return {(key[0] if isinstance(key, tuple) else key).num_tokens for key in list(entries)}

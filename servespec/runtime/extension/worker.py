@@ -13,13 +13,14 @@ from typing import Any
 
 from servespec.compiler.facts.relied_on import Use
 from servespec.compiler.graphs.hand_off import FORMAT, HAND_OFF_KEY, LOAD_AWARE_KEY, digest
+from servespec.runtime.extension.answers import Answers, end_answers
 from servespec.runtime.extension.capture_memory import CaptureMeter, meter_captures
 from servespec.runtime.extension.failure import record_failures
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install, varlen_tokens
 from servespec.runtime.extension.load_aware import follow_load
 from servespec.runtime.extension.remedies import Counts, apply_remedies
 from servespec.runtime.extension.replay import VERIFY_VARIABLE, replay_after_warm_up
-from servespec.runtime.extension.report import Took, answer_when_asked, write_left, write_report
+from servespec.runtime.extension.report import Took, write_left, write_report
 from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
 from servespec.runtime.extension.step_times import STEPS_VARIABLE, time_after_warm_up
 
@@ -47,11 +48,11 @@ class PlannedGraphs:
         replay_after_warm_up(worker, given["sha256"])
         time_after_warm_up(worker, given["sha256"])
         record_failures(worker)
-        answer_when_asked(worker)
 
     @staticmethod
     def destroy_worker_extension(worker: Any) -> None:
         """Reads the worker's graphs again; the engine goes on to end it whatever is raised."""
+        end_answers(worker)
         write_left(worker)
 
 
@@ -120,8 +121,11 @@ def _engine_types() -> EngineTypes:
 
 
 def _report_after_capture(worker: Any, meter: CaptureMeter, sha256: str, remedies: Counts) -> None:
-    """Profiling captures a few graphs and drops them; the report is of those that stay."""
-    runner = worker.model_runner
+    """Profiling captures a few graphs and drops them; the report is of those that stay.
+
+    An engine that changes its ranks captures again.
+    """
+    runner, answers = worker.model_runner, Answers(worker)
     capture = runner.capture_model
 
     def capture_model(*, profile_only: bool = False) -> int:
@@ -135,6 +139,7 @@ def _report_after_capture(worker: Any, meter: CaptureMeter, sha256: str, remedie
             graph_bytes = int(capture(profile_only=False))
         took = Took(time.perf_counter() - began, graph_bytes, tuple(meter.captured))
         write_report(worker, sha256, took, remedies)
+        answers.begin()
         # A size that was not planned is to fail loudly, not to be captured while requests wait.
         set_cudagraph_capturing_enabled(False)
         return graph_bytes
