@@ -38,6 +38,7 @@ def measured_page(root: Path) -> str:
         ),
         *(part for path in sorted(folder.glob("*-steps-*.json")) if _is_of_modes(path) for part in _steps(path)),
         *(part for path in sorted(folder.glob("*-error-corpus.json")) for part in _error_corpus(path)),
+        *(part for path in sorted(folder.glob("*-first-server.json")) for part in _first_server(path)),
     )
 
 
@@ -117,6 +118,20 @@ def _error_corpus(path: Path) -> Iterator[str]:
 def _corpus_row(name: str, sums: Json) -> tuple[str, ...]:
     keys = ("files", "refused_files", "faults", "named_faults", "placed_faults", "misspelled_faults", "right_name_said")
     return (name, *(str(sums[key]) for key in keys))
+
+
+def _first_server(path: Path) -> Iterator[str]:
+    """A clone and `bin/demo`, from nothing to an answer."""
+    found = document(path.name)
+    commands = " and ".join(map(code, found["commands"]))
+    yield "## A first answer"
+    yield sentences(
+        f"{commands} of a new user: {found['seconds'] / 60:.1f} minutes on {found['cores']} cores, {found['date']}; "
+        f"packages came from near by. The server said: {found['answer']} File: {_link(path)}."
+    )
+    yield table(
+        ("step", "seconds"), [(step["step"].split(" --set")[0], f"{step['seconds']:.0f}") for step in found["steps"]]
+    )
 
 
 def _is_of_modes(path: Path) -> bool:
