@@ -169,11 +169,12 @@ def _compared(
     from servespec.compiler.comparison import compared
     from servespec.compiler.json_text import json_text
     from servespec.render.comparison_text import comparison_text
-    from servespec.runtime.comparing import plan_against
+    from servespec.runtime.comparing import drift_findings, plan_against
 
     name = made.resolution.request.source.name
     with reporting(against):
         other = plan_against(against, made, options)
+    print_findings(list(drift_findings(other, against)), {}, FindingsFormat.text, to_stdout=False)
     comparison = compared(other, made.to_json(), (against, name))
     text = json_text(comparison) if format is PlanForm.json else comparison_text(comparison, details=details)
     write_text(text, output)

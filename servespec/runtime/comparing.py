@@ -9,7 +9,8 @@ from servespec.compiler.pipeline import compile_spec
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.provenance import PRESET_PREFIX
-from servespec.runtime.config_rules import R018
+from servespec.runtime.capture import Verdict
+from servespec.runtime.config_rules import R018, R024
 from servespec.runtime.document_kinds import Kind
 from servespec.runtime.documents import checked, document_of
 from servespec.runtime.gather import Options, compile_request
@@ -40,6 +41,14 @@ def plan_against(argument: str, plan: Plan, options: Options) -> Mapping[str, An
         message = f"`{argument}` holds no plan: it is a file of the kind {document.kind}"
         raise SpecError([R018.at(Place(argument), message, _HELP)])
     return compile_spec(compile_request(document.source, _options_for(document.source, plan, options))).to_json()
+
+
+def drift_findings(document: Mapping[str, Any], argument: str) -> tuple[Diagnostic, ...]:
+    """Of a record whose launch was seen to capture something else than the plan in it."""
+    if document.get("measured", {}).get("verdict") != Verdict.DIFFERS:
+        return ()
+    help_text = "read the column `captured` of its rows"
+    return (R024.at(Place(argument), "its launch captured something else than the plan that is compared", help_text),)
 
 
 def _nothing(argument: str) -> Diagnostic:

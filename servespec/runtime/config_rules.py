@@ -111,8 +111,13 @@ R023 = Rule(
     "What servespec writes, an engine's config and a recipe are known by their keys. The help names the command that "
     "takes the file.",
 )  # fmt: skip
+R024 = Rule(
+    "R024", "record-not-as-planned", Severity.WARNING, "a launch did not capture what its plan says",
+    "`--against` takes the plan out of a record. What that launch captured stands beside it, row by row, in the column "
+    "`captured`.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = (
     *(R001, R002, R003, R004, R005, R006, R007, R008, R009, R010, R011, R012, R013, R014, R015, R016, R017, R018, R019),
-    *(R020, R021, R022, R023),
+    *(R020, R021, R022, R023, R024),
 )

@@ -39,6 +39,7 @@ FIRED_ELSEWHERE = {
     "R017": "tests/runtime/test_documents.py",
     "R023": "tests/runtime/test_documents.py",
     "R018": "tests/runtime/test_comparing.py",
+    "R024": "tests/runtime/test_comparing.py",
     "R118": "tests/emit/test_launch_compose.py",
     "R019": "tests/unit/test_curve_tiers.py",
     "R020": "tests/runtime/test_acceptance_source.py",

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from servespec.cli import app
 from servespec.compiler.comparison_schema import COMPARISON_SCHEMA
 from servespec.compiler.json_text import json_text
+from servespec.runtime.capture import Verdict
 from servespec.runtime.record import Measured, record_of
 from tests.plans import compiled, model_folder, spec_of
 
@@ -43,6 +44,19 @@ def test_0_for_the_same(folder: Path, other: str) -> None:
     done = plan("one.yaml", "--against", other)
 
     assert (done.exit_code, done.stdout) == (0, f"one.yaml is the same as {other}\n")
+
+
+def test_a_launch_that_captured_something_else_is_told(folder: Path) -> None:
+    """Its plan is the same, and what it captured is no part of a plan."""
+    record = json.loads(Path("record.json").read_text())
+    said = {}
+    for verdict in Verdict:
+        record["measured"]["verdict"] = verdict
+        Path("drifted.json").write_text(json.dumps(record))
+        said[verdict] = plan("one.yaml", "--against", "drifted.json")
+
+    assert {one.exit_code for one in said.values()} == {0}
+    assert [verdict for verdict, one in said.items() if "warning[R024]" in one.stderr] == [Verdict.DIFFERS]
 
 
 @pytest.mark.parametrize("other", ["one.yaml", "plan.json", "record.json"])
