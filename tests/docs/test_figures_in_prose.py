@@ -51,6 +51,9 @@ def test_what_tiers_by_a_curve_served() -> None:
     assert (list(dense.fixed), list(experts.fixed)) == ([0, 1, 3, 7], [3, 7])
     assert "served {:.2f}, {:.2f}, {:.2f} and {:.2f} times as many tokens".format(*over(dense)) in text
     assert "served {:.2f} and {:.2f} times those of K of 3 and 7".format(*over(experts)) in text
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert "served {:.2f} and {:.2f} times the tokens of a fixed K of 3 and 7".format(*over(experts)) in readme
+    assert (experts.loads[0], experts.loads[-1]) == (1, 512)
     assert [sum(found.is_below(load) for load in found.loads) for found in (dense, experts)] == [1, 1]
     assert [len(found.loads) for found in (dense, experts)] == [6, 6]
     assert all(abs(ratio - 1) < 0.02 for ratio in below_the_knee)
