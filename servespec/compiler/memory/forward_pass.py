@@ -6,6 +6,7 @@ Sources: the layers of vllm/model_executor/models/qwen2.py and qwen3_moe.py, whi
 from dataclasses import dataclass
 
 from servespec.compiler.memory.caching_allocator import Allocator, Block
+from servespec.compiler.memory.compiled_pieces import CompiledPieces
 from servespec.compiler.memory.expert_workspace import ExpertWorkspace
 from servespec.compiler.memory.model_pass import (
     ACCUMULATORS,
@@ -16,9 +17,6 @@ from servespec.compiler.memory.model_pass import (
     Outputs,
     run_layers,
 )
-
-_BF16_BYTES = 2
-_SCALE_BYTES = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,11 +29,12 @@ class ForwardPass:
     ``aux_layers`` are layers whose input is an output, their number for what the last one leaves.
 
     ``inputs`` are those of a pass that stay to its end.  ``sums_over_ranks`` says that what a matrix of several ranks
-    makes is summed in a tensor of its own; what becomes of it where that is compiled was not read.  ``is_compiled``
-    says that all between two attention calls is one compiled piece.  ``scale_group`` is how many elements of what a
-    matrix reads share a scale, 0 where it reads bf16.  ``is_given_residual`` says that the first residual is what the
-    model is called with, in a buffer of the engine's; ``hands_on_residual`` that the last one goes to the next stage,
-    without a norm.
+    makes is summed in a tensor of its own.  ``is_compiled`` says that all between two attention calls is one compiled
+    piece; then ``scale_group`` is how many elements of what a matrix reads share a scale, 0 where it reads bf16, and
+    ``first_operand`` what the first matrix reads, 0 where that is the hidden state.
+
+    ``is_given_residual`` says that the first residual is what the model is called with, in a buffer of the engine's;
+    ``hands_on_residual`` that the last one goes to the next stage, without a norm.
     """
 
     layers: int
@@ -59,6 +58,7 @@ class ForwardPass:
     scale_group: int = 0
     is_given_residual: bool = False
     hands_on_residual: bool = False
+    first_operand: int = 0
 
     @property
     def has_parallel_states(self) -> bool:
@@ -73,7 +73,7 @@ class ForwardPass:
         return self.stream // self.hidden if self.has_parallel_states else 2
 
     def run(self, memory: Allocator, tokens: int, attention: Attention) -> Outputs:
-        step = _Step(self, memory, tokens, attention)
+        step = (CompiledPieces if self.is_compiled else _Step)(self, memory, tokens, attention)
         scored = self.scores.layers if self.scores else frozenset()
         run_layers(
             kinds=tuple(layer in scored for layer in range(self.layers)),
@@ -88,8 +88,7 @@ class _Step:
     """A pass on its way.
 
     A layer adds twice to the residual: what attention's last matrix made, and what the MLP's did.  ``made`` is what
-    waits to be added, None before the first layer; ``given`` is what the compiled piece that runs was called with,
-    which stays until it returns.
+    waits to be added, None before the first layer.
     """
 
     def __init__(self, forward: ForwardPass, memory: Allocator, tokens: int, attention: Attention) -> None:
@@ -97,14 +96,13 @@ class _Step:
         self.inputs = (self._take(forward.inputs),) if forward.inputs else ()
         self.residual = self._take(0 if forward.is_given_residual else forward.stream)
         self.made: Block | None = None
-        self.given: tuple[Block, ...] = ()
         self.auxiliary: list[Block] = []
 
     @property
     def between_layers(self) -> tuple[Block, ...]:
         """All that is given back later."""
         made = () if self.made is None else (self.made,)
-        return (*made, self.residual, *self.given, *self.inputs)
+        return (*made, self.residual, *self.inputs)
 
     def run_layer(self, layer: int) -> None:
         self._keep_input_of(layer)
@@ -121,7 +119,7 @@ class _Step:
         self._keep_input_of(self.forward.layers)
         if self.forward.hands_on_residual:
             made = self.made or self._take(0)
-            self.memory.give(*self.given, *self.inputs)
+            self.memory.give(*self.inputs)
             return Outputs(hidden=(made, self.residual), auxiliary=tuple(self.auxiliary))
         hidden = self._take(self.forward.hidden)
         self.memory.give(*self.between_layers)
@@ -134,27 +132,20 @@ class _Step:
     def _take(self, width: int, owner: str = ACTIVATIONS) -> Block:
         return self.memory.take(width * self.tokens, owner)
 
-    def _input(self) -> tuple[Block, ...]:
+    def _input(self) -> Block:
         """The first layer's is the norm of the residual itself; later ones add to it, parallel states before that."""
         if self.made is None:
-            return self._operand(self.forward.hidden)
+            return self._take(self.forward.hidden)
         if not self.forward.has_parallel_states:
             self.memory.give(self._add_to_residual())
-        return self._norm(self.made)
+        return self.made
 
-    def _attend(self, layer: int, normed: tuple[Block, ...]) -> Block:
-        """Where it begins, the piece before it returns, and lets go of what it was given.
-
-        A piece's buffer for the output depends on nothing and is the first that it makes of these.
-        Source: vllm/compilation/cuda_graph.py: CUDAGraphWrapper.__call__.
-        """
+    def _attend(self, layer: int, normed: Block) -> Block:
         forward, memory = self.forward, self.memory
         projected = self._take(forward.projected)
-        memory.give(*normed)
-        early = self._take(forward.output) if forward.is_compiled else None
+        memory.give(normed)
         operands = [self._take(width) for width in (forward.query, forward.key)]
-        output = early or self._take(forward.output)
-        memory.give(*self.given)
+        output = self._take(forward.output)
         self._run_operator(layer)
         memory.give(projected, *operands)
         return output
@@ -169,41 +160,28 @@ class _Step:
         memory.give(*[self._take(width, ACCUMULATORS) for width in forward.accumulators])
         memory.give(*[self._take(width) for width in forward.latents])
 
-    def _project(self, output: Block) -> tuple[Block, ...]:
-        """What the MLP reads.  The output and the residual of before are what the next piece is given.
-
-        Experts are given bf16.
-        """
-        operand = self._operand(self.forward.output) if self.forward.scale_group else ()
+    def _project(self, output: Block) -> Block:
+        """What the MLP reads."""
         self.made = self._take(self.forward.hidden)
-        self.memory.give(*operand)
         self._sum_over_ranks()
-        if self.forward.is_compiled:
-            self.given = (output, self._add_to_residual())
-        else:
-            self.memory.give(output)
-            self.memory.give(self._add_to_residual())
-        return self._norm(self.made) if self.forward.wide else (self.made,)
+        self.memory.give(output)
+        self.memory.give(self._add_to_residual())
+        return self.made
 
-    def _mlp(self, normed: tuple[Block, ...]) -> None:
-        """Routed experts work in the engine's own workspace, which is there before any graph, or in their kernels'.
-
-        What they make in FP8 of their input is not in it.
-        Source: vllm/model_executor/layers/fused_moe/prepare_finalize/no_dp_ep.py: _quantize_input.
-        """
+    def _mlp(self, normed: Block) -> None:
+        """Routed experts work in the engine's own workspace, which is there before any graph, or in their kernels'."""
         forward, memory = self.forward, self.memory
         if forward.wide:
             wide = self._take(forward.wide)
-            memory.give(*normed)
-            normed = self._operand(forward.gated)
+            memory.give(normed)
+            normed = self._take(forward.gated)
             memory.give(wide)
         else:
             memory.give(self._take(forward.router))
-            normed = (*normed, *(self._operand(forward.hidden) if forward.scale_group else ()))
         self.made = self._take(forward.hidden)
         if forward.experts:
             forward.experts.run(memory, self.tokens)
-        memory.give(*normed)
+        memory.give(normed)
         self._sum_over_ranks()
 
     def _sum_over_ranks(self) -> None:
@@ -215,26 +193,6 @@ class _Step:
         if self.forward.sums_over_ranks:
             partial, self.made = self.made, self._take(self.forward.hidden)
             self.memory.give(partial)
-
-    def _operand(self, width: int) -> tuple[Block, ...]:
-        """What a matrix reads, in bf16, or in FP8 with its scales, which norms and activations write themselves.
-
-        Sources: vllm/model_executor/layers/quantization/input_quant_fp8.py: QuantFP8;
-        vllm/compilation/passes/fusion/act_quant_fusion.py: SiluMulBlockQuantPattern;
-        vllm/compilation/passes/fusion/rms_quant_fusion.py: FusedAddRMSNormGroupQuantPattern.
-        """
-        if not self.forward.scale_group:
-            return (self._take(width),)
-        elements = width // _BF16_BYTES
-        return (self._take(elements), self._take(_SCALE_BYTES * elements // self.forward.scale_group))
-
-    def _norm(self, made: Block) -> tuple[Block, ...]:
-        """In place, but for FP8."""
-        if not self.forward.scale_group:
-            return (made,)
-        operand = self._operand(self.forward.hidden)
-        self.memory.give(made)
-        return operand
 
     def _add_to_residual(self) -> Block:
         """The residual of before, which is still taken."""

@@ -89,8 +89,8 @@ def received(resolution: Resolution, stage: Stage) -> tuple[int, int]:
 def draft_pass(resolution: Resolution, splits: int) -> ModelPass:
     """The drafter's; a drafter that is part of the target's checkpoint has the target's widths.
 
-    Draft heads of the EAGLE family read the embedding beside the hidden state.  Where they are not compiled, it and its
-    norm stay to the end.
+    Draft heads of the EAGLE family read the embedding beside the hidden state: compiled, in one tensor that their norms
+    write; else both stay to the end.
     Source: vllm/model_executor/models/llama_eagle3.py: LlamaModel.forward, LlamaDecoderLayer.forward.
     """
     request = resolution.request
@@ -103,12 +103,11 @@ def draft_pass(resolution: Resolution, splits: int) -> ModelPass:
     own = replace(_decoder_pass(resolution, model, splits), layers=layers)
     if is_block:
         return own
-    return replace(
-        own,
-        projected=own.projected + 2 * own.hidden,
-        inputs=0 if own.is_compiled else 2 * own.hidden,
-        is_given_residual=_reads_hidden_states(resolution),
-    )
+    given = _reads_hidden_states(resolution)
+    if own.is_compiled:
+        return replace(own, first_operand=2 * own.hidden, is_given_residual=given)
+    projected = own.projected + 2 * own.hidden
+    return replace(own, projected=projected, inputs=2 * own.hidden, is_given_residual=given)
 
 
 def _reads_hidden_states(resolution: Resolution) -> bool:
@@ -154,7 +153,7 @@ def _decoder_pass(resolution: Resolution, model: Model, splits: int) -> ForwardP
         gated=inner,
         router=_BF16_BYTES * (traits.num_experts or 0),
         experts=expert_workspace(resolution, model),
-        sums_over_ranks=ranks > 1 and not _is_compiled(resolution),
+        sums_over_ranks=ranks > 1,
         is_compiled=_is_compiled(resolution),
         scale_group=_scale_group(resolution, model),
         **_attention_widths(resolution, traits, splits),
