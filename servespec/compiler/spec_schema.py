@@ -56,7 +56,19 @@ def _property(field: EngineField, engine: EngineTable) -> dict[str, Any]:
         "description": f"vLLM {engine.version}: {field.config}.{field.name} ({field.file})",
         **json_type(field.type),
     }
-    return described if default is None else {**described, "default": default}
+    if default is not None:
+        described["default"] = default
+    examples = [default] if default not in (None, []) else _choices(field.type)[:1]
+    return {**described, "examples": examples} if examples else described
+
+
+def _choices(field_type: FieldType) -> list[Any]:
+    """Values that a type names; none of numbers and texts."""
+    if field_type.kind is Kind.UNION:
+        return [choice for member in field_type.of for choice in _choices(member)]
+    if field_type.kind in (Kind.LITERAL, Kind.ENUM):
+        return [*field_type.choices, *field_type.values]
+    return [True] if field_type.kind is Kind.BOOL else []
 
 
 _SIMPLE: dict[Kind, dict[str, Any]] = {

@@ -72,6 +72,29 @@ def test_an_example_is_a_value_that_the_field_takes(name: str) -> None:
         jsonschema.Draft202012Validator(one).validate(plain(example))
 
 
+def engine_fields() -> dict[str, dict[str, Any]]:
+    return {
+        f"{section}.{name}": one
+        for section, definition in spec_schema()["$defs"].items()
+        for name, one in definition.get("properties", {}).items()
+        if one.get("description", "").startswith("vLLM ")
+    }
+
+
+def test_a_field_of_the_engine_has_an_example_where_its_table_has_a_value() -> None:
+    """Its default, or a value that its type names."""
+    fields = engine_fields()
+    shown = {name: one["examples"] for name, one in fields.items() if "examples" in one}
+    listed = {name for name, one in fields.items() if any("enum" in form for form in one.get("anyOf", [one]))}
+    with_default = {name for name, one in fields.items() if one.get("default", []) != []}
+
+    assert len(listed | with_default) > 100
+    assert listed | with_default <= shown.keys()
+    for name, examples in shown.items():
+        for example in examples:
+            jsonschema.Draft202012Validator(fields[name]).validate(plain(example))
+
+
 @pytest.mark.parametrize("path", PUBLISHED, ids=lambda path: path.name)
 def test_a_published_spec_is_valid_by_both(path: Path) -> None:
     source = read_source(path.read_bytes(), path.name)
