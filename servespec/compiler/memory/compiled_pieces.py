@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from servespec.compiler.memory.caching_allocator import Allocator, Block
-from servespec.compiler.memory.model_pass import ACCUMULATORS, ACTIVATIONS, AUXILIARY, Attention, Outputs
+from servespec.compiler.memory.decoder_step import DecoderStep
+from servespec.compiler.memory.model_pass import Attention, Outputs
 
 if TYPE_CHECKING:
     from servespec.compiler.memory.forward_pass import ForwardPass
@@ -27,7 +28,7 @@ class _Buffer(NamedTuple):
     blocks: tuple[Block, ...]
 
 
-class CompiledPieces:
+class CompiledPieces(DecoderStep):
     """A pass on its way.
 
     ``given`` is what the piece that runs was called with; ``attended`` and ``made``, what attention's last matrix and
@@ -35,12 +36,11 @@ class CompiledPieces:
     """
 
     def __init__(self, forward: "ForwardPass", memory: Allocator, tokens: int, attention: Attention) -> None:
-        self.forward, self.memory, self.tokens, self.attention = forward, memory, tokens, attention
-        self.residual = self._take(0 if forward.is_given_residual else forward.stream)
+        super().__init__(forward, memory, tokens, attention)
+        self.residual = self.take(0 if forward.is_given_residual else forward.stream)
         self.given: tuple[Block, ...] = ()
         self.attended: Block | None = None
         self.made: Block | None = None
-        self.auxiliary: list[Block] = []
 
     @property
     def between_layers(self) -> tuple[Block, ...]:
@@ -49,27 +49,20 @@ class CompiledPieces:
         return tuple(dict.fromkeys((*waiting, self.residual, *self.given)))
 
     def run_layer(self, layer: int) -> None:
-        self._keep_input_of(layer)
+        self.keep_input_of(layer)
         self._attend(layer, self._normed())
         self._mlp()
 
     def finish(self) -> Outputs:
         """The last norm, or what goes to the next stage; the rest is let go of when the last piece returns."""
-        self._keep_input_of(self.forward.layers)
+        self.keep_input_of(self.forward.layers)
         if self.forward.hands_on_residual:
-            kept = (self.made or self._take(0), self.residual)
+            kept = (self.made or self.take(0), self.residual)
             self.memory.give(*(block for block in self.between_layers if block not in kept))
             return Outputs(hidden=kept, auxiliary=tuple(self.auxiliary))
-        hidden = self._take(self.forward.hidden)
+        hidden = self.take(self.forward.hidden)
         self.memory.give(*self.between_layers)
         return Outputs(hidden=(hidden,), auxiliary=tuple(self.auxiliary))
-
-    def _keep_input_of(self, layer: int) -> None:
-        for _ in range(self.forward.aux_layers.count(layer)):
-            self.auxiliary.append(self._take(self.forward.hidden, AUXILIARY))
-
-    def _take(self, width: int, owner: str = ACTIVATIONS) -> Block:
-        return self.memory.take(width * self.tokens, owner)
 
     def _operand(self, width: int) -> _Buffer:
         """What a matrix reads: in bf16, or in FP8 with its scales, which norms and activations write themselves.
@@ -80,9 +73,9 @@ class CompiledPieces:
         """
         group = self.forward.scale_group
         if not group:
-            return _Buffer(width, (self._take(width),))
+            return _Buffer(width, (self.take(width),))
         elements = width // _BF16_BYTES
-        return _Buffer(None, (self._take(elements), self._take(_SCALE_BYTES * elements // group)))
+        return _Buffer(None, (self.take(elements), self.take(_SCALE_BYTES * elements // group)))
 
     def _normed(self) -> list[_Buffer]:
         """What the piece is done with once queries and keys are made: what was added, and what the matrix reads."""
@@ -90,7 +83,7 @@ class CompiledPieces:
         if self.attended is None or self.made is None:
             return [self._operand(forward.first_operand or forward.hidden)]
         read = self._operand(forward.hidden)
-        self.residual = self._take(forward.stream)
+        self.residual = self.take(forward.stream)
         self.memory.give(self.attended)
         added, self.attended, self.made = _Buffer(forward.hidden, (self.made,)), None, None
         return [added, read]
@@ -106,43 +99,33 @@ class CompiledPieces:
         widths = (forward.query, forward.key, forward.output)
         places, left = _places(widths, done)
         memory.give(*(block for one in done[:-1] if one in left for block in one.blocks))
-        projected = self._take(forward.projected)
+        projected = self.take(forward.projected)
         memory.give(*(block for one in done[-1:] if one in left for block in one.blocks))
         query, key, output = (
-            self._take(width) if place is None else place for width, place in zip(widths, places, strict=True)
+            self.take(width) if place is None else place for width, place in zip(widths, places, strict=True)
         )
         memory.give(*self.given)
-        self._run_operator(layer)
+        self.run_operator(layer)
         memory.give(projected, query, key)
         self.given = (output, self.residual)
-
-    def _run_operator(self, layer: int) -> None:
-        """What attention takes for itself."""
-        forward, memory = self.forward, self.memory
-        if self.attention is Attention.LEFT_OUT:
-            return
-        if self.attention is Attention.OF_ANY_CONTEXT and forward.scores and layer in forward.scores.layers:
-            forward.scores.run(memory, self.tokens)
-        memory.give(*[self._take(width, ACCUMULATORS) for width in forward.accumulators])
-        memory.give(*[self._take(width) for width in forward.latents])
 
     def _mlp(self) -> None:
         """Up to what is made of the attended: the next piece's part is to add it to the residual."""
         forward, memory = self.forward, self.memory
         operand = self._operand(forward.output).blocks if forward.scale_group else ()
-        attended = self._take(forward.hidden)
+        attended = self.take(forward.hidden)
         memory.give(*operand)
-        self.attended = self._summed(attended)
-        self.made = self._summed(self._dense() if forward.wide else self._routed())
+        self.attended = self.summed(attended)
+        self.made = self.summed(self._dense() if forward.wide else self._routed())
 
     def _dense(self) -> Block:
         forward, memory = self.forward, self.memory
         read = self._operand(forward.hidden)
-        wide = self._take(forward.wide)
+        wide = self.take(forward.wide)
         memory.give(*read.blocks)
         gated = self._operand(forward.gated)
         memory.give(wide)
-        made = self._take(forward.hidden)
+        made = self.take(forward.hidden)
         memory.give(*gated.blocks)
         return made
 
@@ -153,25 +136,14 @@ class CompiledPieces:
         Source: vllm/model_executor/layers/fused_moe/prepare_finalize/no_dp_ep.py: _quantize_input.
         """
         forward, memory = self.forward, self.memory
-        read = self._take(forward.hidden)
-        memory.give(self._take(forward.router))
+        read = self.take(forward.hidden)
+        memory.give(self.take(forward.router))
         quantized = self._operand(forward.hidden).blocks if forward.scale_group else ()
-        made = self._take(forward.hidden)
+        made = self.take(forward.hidden)
         if forward.experts:
             forward.experts.run(memory, self.tokens)
         memory.give(*quantized, read)
         return made
-
-    def _summed(self, partial: Block) -> Block:
-        """Over ranks, in another place.
-
-        Source: vllm/distributed/device_communicators/cuda_communicator.py: CudaCommunicator.all_reduce.
-        """
-        if not self.forward.sums_over_ranks:
-            return partial
-        whole = self._take(self.forward.hidden)
-        self.memory.give(partial)
-        return whole
 
 
 def _places(widths: Sequence[int], done: Sequence[_Buffer]) -> tuple[list[Block | None], list[_Buffer]]:

@@ -7,16 +7,9 @@ from dataclasses import dataclass
 
 from servespec.compiler.memory.caching_allocator import Allocator, Block
 from servespec.compiler.memory.compiled_pieces import CompiledPieces
+from servespec.compiler.memory.decoder_step import DecoderStep
 from servespec.compiler.memory.expert_workspace import ExpertWorkspace
-from servespec.compiler.memory.model_pass import (
-    ACCUMULATORS,
-    ACTIVATIONS,
-    AUXILIARY,
-    Attention,
-    ContextScores,
-    Outputs,
-    run_layers,
-)
+from servespec.compiler.memory.model_pass import Attention, ContextScores, Outputs, run_layers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +66,7 @@ class ForwardPass:
         return self.stream // self.hidden if self.has_parallel_states else 2
 
     def run(self, memory: Allocator, tokens: int, attention: Attention) -> Outputs:
-        step = (CompiledPieces if self.is_compiled else _Step)(self, memory, tokens, attention)
+        step = (CompiledPieces if self.is_compiled else _EagerStep)(self, memory, tokens, attention)
         scored = self.scores.layers if self.scores else frozenset()
         run_layers(
             kinds=tuple(layer in scored for layer in range(self.layers)),
@@ -84,7 +77,7 @@ class ForwardPass:
         return step.finish()
 
 
-class _Step:
+class _EagerStep(DecoderStep):
     """A pass on its way.
 
     A layer adds twice to the residual: what attention's last matrix made, and what the MLP's did.  ``made`` is what
@@ -92,11 +85,10 @@ class _Step:
     """
 
     def __init__(self, forward: ForwardPass, memory: Allocator, tokens: int, attention: Attention) -> None:
-        self.forward, self.memory, self.tokens, self.attention = forward, memory, tokens, attention
-        self.inputs = (self._take(forward.inputs),) if forward.inputs else ()
-        self.residual = self._take(0 if forward.is_given_residual else forward.stream)
+        super().__init__(forward, memory, tokens, attention)
+        self.inputs = (self.take(forward.inputs),) if forward.inputs else ()
+        self.residual = self.take(0 if forward.is_given_residual else forward.stream)
         self.made: Block | None = None
-        self.auxiliary: list[Block] = []
 
     @property
     def between_layers(self) -> tuple[Block, ...]:
@@ -105,7 +97,7 @@ class _Step:
         return (*made, self.residual, *self.inputs)
 
     def run_layer(self, layer: int) -> None:
-        self._keep_input_of(layer)
+        self.keep_input_of(layer)
         output = self._attend(layer, self._input())
         self._mlp(self._project(output))
         if self.forward.has_parallel_states:
@@ -116,54 +108,36 @@ class _Step:
 
         Source: vllm/model_executor/models/qwen2.py: Qwen2Model.forward.
         """
-        self._keep_input_of(self.forward.layers)
+        self.keep_input_of(self.forward.layers)
         if self.forward.hands_on_residual:
-            made = self.made or self._take(0)
+            made = self.made or self.take(0)
             self.memory.give(*self.inputs)
             return Outputs(hidden=(made, self.residual), auxiliary=tuple(self.auxiliary))
-        hidden = self._take(self.forward.hidden)
+        hidden = self.take(self.forward.hidden)
         self.memory.give(*self.between_layers)
         return Outputs(hidden=(hidden,), auxiliary=tuple(self.auxiliary))
-
-    def _keep_input_of(self, layer: int) -> None:
-        for _ in range(self.forward.aux_layers.count(layer)):
-            self.auxiliary.append(self._take(self.forward.hidden, AUXILIARY))
-
-    def _take(self, width: int, owner: str = ACTIVATIONS) -> Block:
-        return self.memory.take(width * self.tokens, owner)
 
     def _input(self) -> Block:
         """The first layer's is the norm of the residual itself; later ones add to it, parallel states before that."""
         if self.made is None:
-            return self._take(self.forward.hidden)
+            return self.take(self.forward.hidden)
         if not self.forward.has_parallel_states:
             self.memory.give(self._add_to_residual())
         return self.made
 
     def _attend(self, layer: int, normed: Block) -> Block:
         forward, memory = self.forward, self.memory
-        projected = self._take(forward.projected)
+        projected = self.take(forward.projected)
         memory.give(normed)
-        operands = [self._take(width) for width in (forward.query, forward.key)]
-        output = self._take(forward.output)
-        self._run_operator(layer)
+        operands = [self.take(width) for width in (forward.query, forward.key)]
+        output = self.take(forward.output)
+        self.run_operator(layer)
         memory.give(projected, *operands)
         return output
 
-    def _run_operator(self, layer: int) -> None:
-        """What attention takes for itself."""
-        forward, memory = self.forward, self.memory
-        if self.attention is Attention.LEFT_OUT:
-            return
-        if self.attention is Attention.OF_ANY_CONTEXT and forward.scores and layer in forward.scores.layers:
-            forward.scores.run(memory, self.tokens)
-        memory.give(*[self._take(width, ACCUMULATORS) for width in forward.accumulators])
-        memory.give(*[self._take(width) for width in forward.latents])
-
     def _project(self, output: Block) -> Block:
         """What the MLP reads."""
-        self.made = self._take(self.forward.hidden)
-        self._sum_over_ranks()
+        self.made = self.summed(self.take(self.forward.hidden))
         self.memory.give(output)
         self.memory.give(self._add_to_residual())
         return self.made
@@ -172,29 +146,19 @@ class _Step:
         """Routed experts work in the engine's own workspace, which is there before any graph, or in their kernels'."""
         forward, memory = self.forward, self.memory
         if forward.wide:
-            wide = self._take(forward.wide)
+            wide = self.take(forward.wide)
             memory.give(normed)
-            normed = self._take(forward.gated)
+            normed = self.take(forward.gated)
             memory.give(wide)
         else:
-            memory.give(self._take(forward.router))
-        self.made = self._take(forward.hidden)
+            memory.give(self.take(forward.router))
+        made = self.take(forward.hidden)
         if forward.experts:
             forward.experts.run(memory, self.tokens)
         memory.give(normed)
-        self._sum_over_ranks()
-
-    def _sum_over_ranks(self) -> None:
-        """In another place.
-
-        Source: vllm/distributed/device_communicators/cuda_communicator.py: CudaCommunicator.all_reduce.
-        """
-        assert self.made is not None
-        if self.forward.sums_over_ranks:
-            partial, self.made = self.made, self._take(self.forward.hidden)
-            self.memory.give(partial)
+        self.made = self.summed(made)
 
     def _add_to_residual(self) -> Block:
         """The residual of before, which is still taken."""
-        before, self.residual = self.residual, self._take(self.forward.stream)
+        before, self.residual = self.residual, self.take(self.forward.stream)
         return before
