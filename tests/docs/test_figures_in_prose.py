@@ -13,6 +13,7 @@ from servespec.compiler.curves.step_times import step_times_of
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.memory.graph_pools import GraphRemedy
 from servespec.runtime.bench.ratios import geometric_mean
+from servespec.schema.source import read_source
 from tests.plans import REPOSITORY
 
 STEPS = "2026-11-30-h200-steps-8b-k3.json"
@@ -57,6 +58,15 @@ def test_what_tiers_by_a_curve_served() -> None:
     assert [sum(found.is_below(load) for load in found.loads) for found in (dense, experts)] == [1, 1]
     assert [len(found.loads) for found in (dense, experts)] == [6, 6]
     assert all(abs(ratio - 1) < 0.02 for ratio in below_the_knee)
+
+
+def test_the_tiers_of_a_measured_preset_are_those_that_were_served() -> None:
+    chosen = served_by("30b-a3b-fp8-2", "bench-tiers-30b-a3b-fp8").choice["chosen"]
+    text = (REPOSITORY / "servespec/presets/qwen3-30b-a3b-fp8__h200__variable-load.yaml").read_text(encoding="utf-8")
+    written = read_source(text, "preset").data["speculative"]["dynamic"]
+
+    assert [tier["num_speculative_tokens"] for tier in written] == [one["num_speculative_tokens"] for one in chosen]
+    assert [tier["up_to"] for tier in written[:-1]] == [one["to_requests"] for one in chosen[:-1]]
 
 
 def test_how_far_off_predictions_of_served_traffic_were() -> None:

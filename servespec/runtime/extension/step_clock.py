@@ -30,10 +30,6 @@ class StepSeconds(NamedTuple):
     drafter_seconds: float
     host_seconds: float
 
-    @property
-    def parts(self) -> tuple[float, float, float]:
-        return self[:3]
-
 
 class _Mark(NamedTuple):
     """When the host came to a place in the step, and the device's event there; no event on a CPU."""
@@ -51,7 +47,7 @@ class StepClock:
     def __init__(self, *, on_gpu: bool, can_lead: bool) -> None:
         self.on_gpu = on_gpu
         self.can_lead = can_lead
-        self._lead: tuple[Any, Any] | None = None
+        self._lead: tuple[_Mark, _Mark] | None = None
         self._start: Any = None
         self._target_done: Any = None
         self._drafter_starts: Any = None
