@@ -30,6 +30,8 @@ FILES = (
 )
 OWN_FILES = "*-memory-launches-*.json"
 """As `benchmarks/launches.py` writes them."""
+FITTED_FILES = ("2026-12-01-h200-memory-launches-9.json", "2026-12-01-h200-memory-launches-11.json")
+"""Of launches whose FULL graphs say what the kernels of a layer take."""
 SHARED_FILE = "2026-12-01-h200-launches-extension.json"
 """Launches that shared a GPU, with what their captures reserved in the process but not on the device."""
 
@@ -128,7 +130,7 @@ def _own_launch(file: str, models: Json, one: Json) -> Launch:
     target = written["model"]["id"]
     switches = _remedies(one)
     in_force = [remedy for remedy, is_on in switches.items() if is_on]
-    title, figures = _title(target, written, in_force), tuple(_own_figures(one))
+    title, figures = _title(target, written, in_force), tuple(_own_figures(one, is_fitted=file in FITTED_FILES))
     return _launch_of_spec(title, file, models, written, switches, figures)
 
 
@@ -192,12 +194,18 @@ def _shared_row(row: Json) -> SharedRow:
     return SharedRow(row["routine"], row["max_tokens"], max(cost["pool_bytes"] for cost in row["costs"]))
 
 
+_USUAL_CONTEXT, _USUAL_SHARE = 4096, 0.9
+
+
 def _title(target: str, spec: Json, remedies: Sequence[str] = ()) -> str:
     """What tells one of our launches from another; ``remedies`` are in force, whoever turned them on."""
     ranks = spec.get("parallel", {}).get("tensor_parallel_size", 1)
+    context, share = spec["model"].get("max_model_len"), spec["memory"].get("gpu_memory_utilization")
     parts = (
         f"{Path(target).name} K={spec.get('speculative', {}).get('num_speculative_tokens', 0)}",
         f"{spec['scheduler']['max_num_seqs']} requests",
+        *((f"context {context}",) if context != _USUAL_CONTEXT else ()),
+        *((f"share {share}",) if share != _USUAL_SHARE else ()),
         "stock" if spec["engine"]["lowering"] == "none" else spec["engine"]["lowering"],
         *remedies,
         *((f"{ranks} ranks",) if ranks > 1 else ()),
@@ -205,7 +213,7 @@ def _title(target: str, spec: Json, remedies: Sequence[str] = ()) -> str:
     return ", ".join(parts)
 
 
-def _own_figures(one: Json) -> Iterator[Figure]:
+def _own_figures(one: Json, *, is_fitted: bool) -> Iterator[Figure]:
     """Of the rank that held most, and of the engine's log."""
     said, ranks = one["measured"]["engine_said"], one["measured"]["ranks"]
     memory = max(
@@ -214,7 +222,8 @@ def _own_figures(one: Json) -> Iterator[Figure]:
     if memory is not None:
         yield _measured("weights", memory["weights_bytes"])
         yield _measured("held", memory["held_bytes"])
-    yield _measured("added", max(rank["graph_bytes"] for rank in ranks))
+        yield _measured("peak of a step", memory["peak_bytes"])
+    yield replace(_measured("added", max(rank["graph_bytes"] for rank in ranks)), is_fitted=is_fitted)
     for name, key in (("estimate", "graph_pool_estimate_bytes"), ("KV cache", "kv_cache_bytes")):
         yield _measured(name, said[key])
     yield Figure("KV tokens", said["kv_cache_tokens"], "tokens", is_fitted=False)

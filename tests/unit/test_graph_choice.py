@@ -193,7 +193,7 @@ def test_what_was_given_up_is_told_in_requests_and_tokens() -> None:
     note = the_note(compiled(bounded("1200MiB")))
 
     assert "within 1.2 GiB the graphs take about 1.2 GiB" in note
-    assert "FULL graphs of 176 of 512 decode requests" in note
+    assert "FULL graphs of 160 of 512 decode requests" in note
     assert "PIECEWISE graphs of 6656 of 8192 prefill tokens" in note
 
 
@@ -206,13 +206,13 @@ def test_steps_that_no_bound_would_cover_are_not_blamed_on_it() -> None:
 
 
 def test_an_engine_that_has_the_fields_is_handed_the_choice() -> None:
-    request = compile_request(source_of(bounded("2GiB")), Options())
+    request = compile_request(source_of(bounded("1200MiB")), Options())
     plan = compile_spec(replace(request, engine=replace(request.engine, has_split_fields=True)))
     config = json.loads(plan.lowered.argv[plan.lowered.argv.index("--compilation-config") + 1])
 
     assert plan.lowered.lowering is Lowering.NATIVE
     assert config == {
-        "max_prefill_cudagraph_capture_tokens": 768,
+        "max_prefill_cudagraph_capture_tokens": 256,
         "decode_cudagraph_capture_request_sizes": list(plan.resolution.fields.decode_sizes_requests or ()),
         "max_decode_cudagraph_capture_tokens": 512 * 4,
     }

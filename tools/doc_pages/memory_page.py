@@ -62,7 +62,8 @@ def _own(rows: tuple[predicted.Row, ...]) -> Iterator[str]:
     yield sentences(
         f"{' and '.join(first['device'])}, driver {first['driver']}; {versions}; FlashInfer absent; {first['date']}; "
         "one launch at a time on each GPU. Dummy weights, synthetic acceptance. "
-        "Nothing was fitted on these rows but the NCCL buffers of two ranks. "
+        "Nothing was fitted on these rows but the NCCL buffers of two ranks and, on two launches without drafts, what "
+        "the kernels of a layer take in a graph. "
         "`held` is all but the KV cache, `added` what went while graphs were captured, and a stage is what its own "
         f"captures took in the allocator. Files: {links}."
     )

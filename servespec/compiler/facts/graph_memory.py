@@ -162,30 +162,44 @@ OLDER_BLAS_WORKSPACE: Final = Sourced(
     "4096 * 1024 * 2 + 16 * 1024 * 8",
 )
 
-# Measured: graphs of 43-layer and larger models on GB200, 10 to 20 MiB each (15 to 20 MiB for all pieces of a size)
+# Measured: what the driver keeps of a graph, outside of the allocator
 
-KERNEL_NODE: Final = Sourced(
-    Bytes(9 << 10),
-    "bytes",
+_PUBLISHED_OBJECTS: Final = (
     "vLLM, measurements of separate prefill and decode graphs",
     "",
     "memory outside of PyTorch during capture, DeepSeek-V4-Flash",
     "",
-    "0.721 GiB for the 46 of 48 FULL graphs that were not captured before, 43 layers of about 40 kernels",
+)
+LAYER_NODES: Final = Sourced(
+    Bytes(46 << 10),
+    "bytes",
+    "docs/measurements/2026-12-01-h200-memory-launches-11.json",
+    "0.33.0",
+    "launches",
+    '"device_bytes": 81788928',
+    "the kernels of a dense layer in one graph: 78 MiB in the 48 FULL graphs of 36 layers",
+)
+EXPERT_LAYER_NODES: Final = Sourced(
+    Bytes(52 << 10),
+    "bytes",
+    "docs/measurements/2026-12-01-h200-memory-launches-9.json",
+    "0.33.0",
+    "launches",
+    '"device_bytes": 94371840',
+    "the kernels of a layer of experts: 90 MiB in the 37 FULL graphs of 48 layers",
+)
+WIDE_LAYER_NODES: Final = Sourced(
+    Bytes(360 << 10),
+    "bytes",
+    *_PUBLISHED_OBJECTS,
+    "0.721 GiB for the 46 of 48 FULL graphs that were not captured before, of 43 layers; on GB200",
 )
 PIECE: Final = Sourced(
     Bytes(110 << 10),
     "bytes",
-    "vLLM, measurements of separate prefill and decode graphs",
-    "",
-    "memory outside of PyTorch during capture, DeepSeek-V4-Flash",
-    "",
+    *_PUBLISHED_OBJECTS,
     "what a graph of its own costs beside its kernels: 15 to 20 MiB for all pieces, 10 to 16 MiB for one FULL graph",
 )
-KERNELS_PER_LAYER: Final = 11
-KERNELS_PER_EXPERT_LAYER: Final = 16
-KERNELS_PER_COMPRESSED_LAYER: Final = 40
-"""Kernels of one layer in one graph, counted in the engine's forward passes; they only scale the graphs' objects."""
 
 ESTIMATE_ERROR: Final = (-0.24, 0.85)
 """How far the engine's own estimate was from what capture then took, over all measured launches."""

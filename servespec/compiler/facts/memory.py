@@ -117,16 +117,42 @@ def _measured(value: int, quote: str, note: str) -> Sourced[Bytes]:
     return Sourced(Bytes(value), "bytes", _LAUNCHES, "0.33.0", "launches", quote, note)
 
 
-SAMPLER_LOGIT: Final = _measured(
-    24,
-    "peak of a step: 0.86 at 256 requests and 1.75 at 512, of 151936 tokens",
-    "for each request and token of the vocabulary: 23.7 and 24.2 bytes. The engine's profile run sorts fp32 logits; "
-    "with FlashInfer's sampler it does not",
+SAMPLER_LOGIT: Final = in_engine(
+    6,
+    "bytes",
+    "vllm/v1/worker/gpu/sample/sampler.py",
+    "logits = torch.empty_like(logits, dtype=torch.float32).copy_(logits)",
+    "for each request and token of the vocabulary: what the head makes in 2 bytes and its copy in 4",
+)
+COMPILING_SHARE: Final = Sourced(
+    1.85,
+    "of what a step holds at once",
+    _LAUNCHES,
+    "0.33.0",
+    "launches",
+    "peak of a step: 0.86 and 1.75",
+    "while a first launch compiles; with the compiled code at hand it is 0.97 of it, in launches of "
+    "docs/measurements/2026-11-30-h200-memory-launches-1.json",
+)
+COUNT_BYTES: Final = in_engine(
+    4,
+    "bytes",
+    "vllm/v1/worker/gpu/sample/penalties.py",
+    "self.output_bin_counts = torch.zeros( max_num_reqs, vocab_size, dtype=torch.int32,",
+    "of a request and a token of the vocabulary, and of a word of bits",
+)
+BITS_WORD: Final = in_engine(
+    32,
+    "tokens",
+    "vllm/v1/worker/gpu/sample/penalties.py",
+    "max_num_reqs, cdiv(vocab_size, 32), dtype=torch.int32",
+    "that share a word of their bits",
 )
 CONTEXT: Final = _measured(
-    450 << 20,
+    183 << 20,
     "consumed less weights: 0.57 and 0.90 GiB",
-    "0.51 and 0.37 GiB are left without the persistent hidden states and the workspace of the experts",
+    "0.174 and 0.183 GiB are left without the hidden states, the sampler's counts and masks, and the workspace of the "
+    "experts; 0.165 to 0.243 on other launches of one H200",
 )
 WORKER_CONTEXT: Final = Sourced(
     Bytes(753_729_536),

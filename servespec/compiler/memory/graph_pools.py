@@ -19,14 +19,13 @@ from servespec.compiler.facts.graph_memory import (
     BLAS_WORKSPACE,
     CAPTURE_ORDER,
     ESTIMATE_ERROR,
-    KERNEL_NODE,
-    KERNELS_PER_COMPRESSED_LAYER,
-    KERNELS_PER_EXPERT_LAYER,
-    KERNELS_PER_LAYER,
+    EXPERT_LAYER_NODES,
+    LAYER_NODES,
     LEAST_GRAPH,
     OLDER_BLAS_WORKSPACE,
     PIECE,
     PROFILED_FULL_GRAPHS,
+    WIDE_LAYER_NODES,
 )
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine, Runner, Shape, union_tokens, widest_tokens
@@ -47,7 +46,7 @@ from servespec.compiler.memory.model_pass import (
 )
 from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.resolve.resolution import Resolution
-from servespec.provenance import Basis
+from servespec.provenance import Basis, Sourced
 from servespec.units import Bytes, Tokens, size_words
 
 
@@ -65,6 +64,7 @@ _OUTPUTS = "capture outputs"
 _PIECEWISE_OBJECTS = "objects of PIECEWISE graphs"
 _FULL_OBJECTS = "objects of FULL graphs"
 _CHUNK_ROWS = 512
+_WIDE_EXPERTS_FROM = (10, 0)
 _REMEMBERED_POOLS = 8
 _BLOCKS = {DrafterKind.BLOCK: "block", DrafterKind.MULTI_MODULE_MTP: "modules"}
 _HOLDERS = {Runner.TARGET: Holder.TARGET, Runner.DRAFTER: Holder.DRAFTER, Runner.ENGINE: Holder.ENGINE}
@@ -469,13 +469,15 @@ def _object_lines(resolution: Resolution, manager: _Manager) -> Iterator[MemoryL
 
 
 def _full_object(resolution: Resolution, forward: ModelPass) -> Bytes:
-    return Bytes(forward.layers * _kernels_per_layer(resolution, forward) * KERNEL_NODE.value)
+    return Bytes(forward.layers * _layer_nodes(resolution, forward).value)
 
 
-def _kernels_per_layer(resolution: Resolution, forward: ModelPass) -> int:
-    if forward.has_parallel_states or resolution.request.target.traits.uses_sparse_index:
-        return KERNELS_PER_COMPRESSED_LAYER
-    return KERNELS_PER_EXPERT_LAYER if forward.router else KERNELS_PER_LAYER
+def _layer_nodes(resolution: Resolution, forward: ModelPass) -> Sourced[Bytes]:
+    """Compressed attention, and experts from compute capability 10.0 on, have kernels with far more arguments."""
+    is_compressed = forward.has_parallel_states or resolution.request.target.traits.uses_sparse_index
+    if is_compressed or (forward.router and resolution.device.compute_capability >= _WIDE_EXPERTS_FROM):
+        return WIDE_LAYER_NODES
+    return EXPERT_LAYER_NODES if forward.router else LAYER_NODES
 
 
 def _is_profiled(line: MemoryLine) -> bool:

@@ -6,12 +6,16 @@ from math import ceil
 
 from servespec.compiler.facts.devices import Device
 from servespec.compiler.facts.memory import (
+    BITS_WORD,
     COMMUNICATOR,
+    COMPILING_SHARE,
     CONTEXT,
+    COUNT_BYTES,
     MACHINE_ITSELF,
     PADDED_HEADS,
     SAMPLER_LOGIT,
 )
+from servespec.compiler.memory.auxiliary_states import aux_layers
 from servespec.compiler.memory.dimensions import CompressedDimensions, Dimensions
 from servespec.compiler.memory.expert_workspace import expert_workspace
 from servespec.compiler.memory.forward_passes import received
@@ -20,6 +24,7 @@ from servespec.compiler.memory.split import Split, split_of
 from servespec.compiler.memory.stage import Stage
 from servespec.compiler.memory.weights import Decoder
 from servespec.compiler.parallel_ranks import replica_ranks
+from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.request import all2all_backend
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.schema.spec import ServingSpec
@@ -27,7 +32,7 @@ from servespec.units import Bytes
 
 MACHINE_OWNER = "the machine itself"
 _ELEMENT_BYTES = 2
-# chosen: FlashInfer's sampler takes less, a kernel's workspace more; the measured peaks are within 2 %
+# chosen: code that is compiled already takes half, a kernel's workspace more
 _PEAK_LOW, _PEAK_HIGH = 0.5, 0.35
 # chosen: a machine without a desktop uses a third of that, one with other work on it much more
 _MACHINE_LOW, _MACHINE_HIGH = 0.65, 0.6
@@ -46,30 +51,32 @@ def working_lines(resolution: Resolution, target: Decoder | str, stage: Stage) -
     if isinstance(target, Decoder):
         found += (_activation_peak(resolution, target, split, stage), *_hidden_states(resolution, target, stage))
         found += _expert_workspace(resolution, target, split)
-        found += _draft_logits(resolution, target) if stage.is_last else ()
+        if stage.is_last:
+            found += (*_sampler_states(resolution, target), *_draft_logits(resolution, target))
     return tuple(found)
 
 
 def _activation_peak(resolution: Resolution, target: Decoder, split: Split, stage: Stage) -> MemoryLine:
-    """The wider of a step's intermediate results and the sampler's sort of fp32 logits, which run one after the other.
+    """The wider of what a step holds at once and what the sampler does, which run one after the other.
 
-    Only the last stage samples.
+    Only the last stage samples.  A launch that compiles holds more than later ones, whose code is in the cache: kernels
+    are tried on tensors of their own.
     Source: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.profile_run.
     """
     frame, dimensions = resolution.frame, target.dimensions
-    logits = frame.max_num_seqs * dimensions.vocabulary if stage.is_last else 0
-    sampler_bytes = logits * SAMPLER_LOGIT.value
-    elements = _token_elements(target, split, pads_heads=resolution.device.compute_capability[0] != 12)
-    if dimensions.experts is not None:
-        elements += (_gathered_ranks(resolution.request.spec) - 1) * dimensions.hidden
+    tokens, compiling = frame.max_num_batched_tokens, COMPILING_SHARE.value if _compiles(resolution) else 1.0
+    sampler_bytes = 0
+    if stage.is_last:
+        logits = frame.max_num_seqs * dimensions.vocabulary
+        sampler_bytes = logits * SAMPLER_LOGIT.value + tokens * dimensions.hidden * _ELEMENT_BYTES
     own = expert_workspace(resolution, resolution.request.target)
-    kernels_bytes = 0 if own is None else own.size_bytes(frame.max_num_batched_tokens)
-    step_bytes = frame.max_num_batched_tokens * elements * _ELEMENT_BYTES + kernels_bytes
-    because = (
-        f"sampling of {frame.max_num_seqs} requests by {dimensions.vocabulary} tokens"
-        if sampler_bytes > step_bytes
-        else f"one step of {frame.max_num_batched_tokens} tokens"
-    )
+    target_bytes = tokens * _token_elements(resolution, target, split) * _ELEMENT_BYTES
+    target_bytes += 0 if own is None else own.size_bytes(tokens)
+    draft_bytes = tokens * _draft_elements(resolution, target, split) * _ELEMENT_BYTES if stage.is_last else 0
+    step_bytes = int(max(target_bytes, draft_bytes) * compiling)
+    because = f"one step of {tokens} tokens" + (", while a first launch compiles" if compiling > 1 else "")
+    if sampler_bytes > step_bytes:
+        because = f"sampling of {frame.max_num_seqs} requests by {dimensions.vocabulary} tokens"
     return line_within(
         owner="peak of a step",
         holder=Holder.ENGINE,
@@ -81,13 +88,29 @@ def _activation_peak(resolution: Resolution, target: Decoder, split: Split, stag
     )
 
 
-def _token_elements(target: Decoder, split: Split, *, pads_heads: bool) -> int:
-    """Of one token in one layer: hidden state, residual and what a layer makes of them, and the widest MLP."""
+def _compiles(resolution: Resolution) -> bool:
+    is_broken_up = bool(resolution.values["compilation.breakable_cudagraph"].value)
+    return not (is_broken_up or resolution.request.spec.model.enforce_eager)
+
+
+def _token_elements(resolution: Resolution, target: Decoder, split: Split) -> int:
+    """Of one token: three hidden states, those that go to the drafter, and what the widest MLP makes of it."""
     dimensions, experts = target.dimensions, target.dimensions.experts
     if dimensions.compressed is not None:
+        pads_heads = resolution.device.compute_capability[0] != 12
         return _compressed_elements(dimensions, dimensions.compressed, split, pads_heads=pads_heads)
+    gathered = 0 if experts is None else _gathered_ranks(resolution.request.spec) - 1
     width = max(dimensions.mlp, experts.shared_width if experts else 0)
-    return 6 * dimensions.hidden + 3 * width // split.tensor
+    return (3 + aux_layers(resolution) + gathered) * dimensions.hidden + 3 * width // split.tensor
+
+
+def _draft_elements(resolution: Resolution, target: Decoder, split: Split) -> int:
+    """The same of the drafter, while the target's are kept; 0 where the drafter is part of the target."""
+    draft = resolution.request.draft
+    if draft is None:
+        return 0
+    width = draft.traits.intermediate_size or 0
+    return (3 + aux_layers(resolution)) * target.dimensions.hidden + 3 * width // split.tensor
 
 
 def _compressed_elements(
@@ -138,6 +161,25 @@ def _hidden_states(resolution: Resolution, target: Decoder, stage: Stage) -> Ite
         because = f"{tokens} tokens of {elements} elements"
         size = Bytes(tokens * elements * _ELEMENT_BYTES)
         yield exact_line("parallel hidden states of the target", Holder.ENGINE, Part.OTHER, size, because)
+
+
+def _sampler_states(resolution: Resolution, target: Decoder) -> Iterator[MemoryLine]:
+    """Of every request by every token of the vocabulary, on each rank, whether a request asks for penalties or not.
+
+    Model Runner V1 counts the tokens of a step when it needs them.
+    Sources, below vllm/v1/worker/gpu: sample/penalties.py: PenaltiesState.__init__; structured_outputs.py:
+    StructuredOutputsWorker.__init__; model_runner.py: GPUModelRunner.load_model.
+    """
+    if resolution.runner is not ModelRunner.V2:
+        return
+    frame, vocabulary = resolution.frame, target.dimensions.vocabulary
+    requests, bits_bytes = frame.max_num_seqs, ceil(vocabulary / BITS_WORD.value) * COUNT_BYTES.value
+    size = Bytes(requests * (vocabulary * COUNT_BYTES.value + bits_bytes))
+    because = f"{requests} requests by {vocabulary} tokens x {COUNT_BYTES.value} bytes, and a bit of each"
+    yield exact_line("tokens that the sampler counts for penalties", Holder.ENGINE, Part.OTHER, size, because)
+    rows = requests * (1 + frame.num_speculative_tokens)
+    because = f"{rows} rows of logits by {vocabulary} bits"
+    yield exact_line("grammar masks", Holder.ENGINE, Part.OTHER, Bytes(rows * bits_bytes), because)
 
 
 def _draft_logits(resolution: Resolution, target: Decoder) -> Iterator[MemoryLine]:
@@ -220,7 +262,7 @@ def _context() -> MemoryLine:
         size=CONTEXT.value,
         low_share=_CONTEXT_LOW,
         high_share=_CONTEXT_HIGH,
-        because="measured on two launches of one H200",
+        because="measured on launches of one H200",
     )
 
 
