@@ -11,13 +11,16 @@ _METRICS = {
     "mean_tpot_ms": "time per output token",
     "median_ttft_ms": "time to first token",
 }
+_ONE_LAUNCH = "intervals are of rounds of one launch of each arm; an arm named twice shows how far equal ones differ"
 
 
 def bench_text(results: Json) -> str:
     """Medians of every arm and load, then each ratio with its 95 % interval."""
     design = results["design"]
     heading = f"{_load(design)}, {design['rounds']} rounds, acceptance {results['acceptance']}"
-    parts = [heading, _medians(results), *(_ratios(results, metric, title) for metric, title in _METRICS.items())]
+    ratios = [_ratios(results, metric, title) for metric, title in _METRICS.items()]
+    note = _ONE_LAUNCH if any(ratios) and design.get("side_by_side_kv_bytes") is not None else ""
+    parts = [heading, _medians(results), *ratios, note]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

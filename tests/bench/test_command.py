@@ -181,6 +181,17 @@ def test_the_text_names_what_failed_and_leaves_it_out_of_the_ratios() -> None:
     assert ["extension", "/", "stock", "16", "2.100", "-", "1"] in words
 
 
+@pytest.mark.parametrize("kv_bytes", [None, 1 << 30])
+def test_intervals_of_arms_side_by_side_are_said_to_be_of_one_launch(kv_bytes: int | None) -> None:
+    """In turns every round is a launch of its own."""
+    design = {"concurrencies": [16], "input_tokens": 8, "output_tokens": 4, "rounds": 2}
+    ratios = [one.to_json() for one in paired_ratios(("stock", "extension"), cells())]
+    document = {**HEAD, "arms": {"stock": {}, "extension": {}}, "cells": cells(), "ratios": ratios}
+    text = bench_text({**document, "design": {**design, "side_by_side_kv_bytes": kv_bytes}})
+
+    assert ("rounds of one launch of each arm" in text) == (kv_bytes is not None)
+
+
 def test_the_client_keeps_numbers_and_the_first_error() -> None:
     result = {"completed": 1, "errors": ["", "gone\n" * 400, "later"], "p90_ttft_ms": 1.0, "ttfts": [1.0], "date": "x"}
 

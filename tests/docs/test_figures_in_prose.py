@@ -2,12 +2,14 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 import measured_launches as measured
 import pytest
 from doc_pages.curves_page import served_tiers
 from doc_pages.tiers_bench import TiersBench
+from doc_pages.twins import Twins, distance_of
 
 from servespec.compiler.curves.step_times import step_times_of
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
@@ -40,28 +42,107 @@ def served_by(curve: str, bench: str) -> TiersBench:
     return served_tiers(measured.MEASUREMENTS / f"2026-12-01-h200-steps-{curve}.json", f"2026-12-01-h200-{bench}.json")
 
 
+SERVED = {
+    "8b-fp8": "8b-fp8",
+    "8b-fp8-2": "8b-fp8-2",
+    "30b-a3b-fp8": "30b-a3b-fp8-2",
+    "30b-a3b-fp8-2": "30b-a3b-fp8-2",
+}
+"""The curve that chose the tiers of each bench."""
+
+
+def bench_of(name: str) -> TiersBench:
+    return served_by(SERVED[name], f"bench-tiers-{name}")
+
+
+def every_twin() -> list[Twins]:
+    return [one for name in SERVED for one in bench_of(name).twins]
+
+
+def over_all_loads(found: TiersBench) -> list[float]:
+    return [geometric_mean(found.over_all_loads("spec", arm)) for arm in found.fixed.values()]
+
+
+def test_every_bench_of_tiers_is_told_beside_its_curve() -> None:
+    names = {path.stem.partition("bench-tiers-")[2] for path in measured.MEASUREMENTS.glob("*-bench-tiers-*.json")}
+    page = (REPOSITORY / "docs/reference/curves.md").read_text(encoding="utf-8")
+    headings = re.findall(r"^##* .*$", page, re.MULTILINE)
+    own = [one for one in headings if not one.startswith(("### Decode", "### Prefill", "### Milliseconds"))]
+
+    assert names == set(SERVED)
+    assert all(f"### Tiers of {name}, served beside fixed K" in headings for name in names)
+    assert len(own) == len(set(own)), "an anchor leads to one place"
+    for name, curve in SERVED.items():
+        section = page.partition(f"## 2026-12-01-h200-steps-{curve}\n")[2].partition("\n## ")[0]
+        assert f"### Tiers of {name}, served" in section
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_tiers_that_a_page_says_a_curve_chose_are_those_that_were_captured(name: str) -> None:
+    found = bench_of(name)
+    rows = [one for one in found.bench["arms"]["spec"]["runners"] if one["routine"] == "uniform_decode"]
+
+    assert {row["num_speculative_tokens"]: row["sizes"][-1] for row in rows if row["runner"] == "target"} == {
+        one["num_speculative_tokens"]: one["to_requests"] for one in found.choice["chosen"]
+    }
+
+
 def test_what_tiers_by_a_curve_served() -> None:
-    dense = served_by("8b-fp8", "bench-tiers-8b-fp8")
-    experts = served_by("30b-a3b-fp8-2", "bench-tiers-30b-a3b-fp8")
-    text = (REPOSITORY / "docs/guide/following-the-load.md").read_text(encoding="utf-8")
-    below_the_knee = [geometric_mean(dense.pairs("load", dense.fixed[7], load)) for load in (1, 16)]
-
-    def over(found: TiersBench) -> list[float]:
-        return [geometric_mean(found.over_all_loads("spec", arm)) for arm in found.fixed.values()]
-
-    assert (list(dense.fixed), list(experts.fixed)) == ([0, 1, 3, 7], [3, 7])
-    assert "served {:.2f}, {:.2f}, {:.2f} and {:.2f} times as many tokens".format(*over(dense)) in text
-    assert "served {:.2f} and {:.2f} times those of K of 3 and 7".format(*over(experts)) in text
+    earlier, dense, experts, few = map(bench_of, SERVED)
+    guide = (REPOSITORY / "docs/guide/following-the-load.md").read_text(encoding="utf-8")
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert "served {:.2f} and {:.2f} times the tokens of a fixed K of 3 and 7".format(*over(experts)) in readme
-    assert (experts.loads[0], experts.loads[-1]) == (1, 512)
-    assert [sum(found.is_below(load) for load in found.loads) for found in (dense, experts)] == [1, 1]
-    assert [len(found.loads) for found in (dense, experts)] == [6, 6]
+    below_the_knee = [geometric_mean(earlier.pairs("load", earlier.fixed[7], load)) for load in (1, 16)]
+
+    assert list(earlier.fixed) == list(dense.fixed) == [0, 1, 3, 7]
+    assert (list(experts.fixed), list(few.fixed)) == ([3, 7], [0, 1])
+    assert "served {:.2f}, {:.2f}, {:.2f} and {:.2f} times as many tokens".format(*over_all_loads(dense)) in guide
+    assert "had {:.2f}, {:.2f}, {:.2f} and {:.2f}, and".format(*over_all_loads(earlier)) in guide
+    assert "served [{:.2f} and {:.2f}](".format(*over_all_loads(few)) in guide
+    assert "another bench [{:.2f} and {:.2f}](".format(*over_all_loads(experts)) in guide
+    of_experts = "{:.2f}, {:.2f}, {:.2f} and {:.2f}".format(*over_all_loads(few), *over_all_loads(experts))
+    assert f"served {of_experts} times the tokens of a fixed K of 0, 1, 3 and 7" in readme
+    assert (experts.loads[0], experts.loads[-1]) == (few.loads[0], few.loads[-1]) == (1, 512)
+    behind = [[load for load in found.loads if found.is_below(load)] for found in (earlier, dense, experts, few)]
+    assert behind == [[64], [1], [1], []]
+    assert (earlier.best_fixed(64), dense.best_fixed(1), experts.best_fixed(1)) == (3, 7, 7)
+    assert f"K of 7 served {geometric_mean(dense.best_over_tiers(1)) - 1:.0%} more".replace("%", " %") in guide
     assert all(abs(ratio - 1) < 0.02 for ratio in below_the_knee)
 
 
+def test_how_far_twins_differ() -> None:
+    """In either direction, beyond the interval of their launch, and by more than tiers over K = 3 of a dense model."""
+    found = every_twin()
+    apart = distance_of(found)
+    signs = {geometric_mean(one.ratios) > 1 for one in found if one.over == "spec" and not one.has_load_aware}
+    over_three = [over_all_loads(bench_of(name))[2] for name in ("8b-fp8", "8b-fp8-2")]
+
+    assert {(one.file.partition("tiers-")[2], one.arm, one.over) for one in found} == {
+        ("8b-fp8.json", "k7", "spec"),
+        ("8b-fp8.json", "load", "spec"),
+        ("8b-fp8.json", "load", "k7"),
+        ("8b-fp8-2.json", "8b-k7", "spec"),
+        ("30b-a3b-fp8.json", "30b-k7", "spec"),
+    }
+    assert signs == {True, False}
+    assert not any(one.interval_holds_one for one in found)
+    assert all(1 < ratio < 1 + apart for ratio in over_three)
+    for name, words in (
+        ("README.md", "equal servers differed by up to {}"),
+        ("docs/guide/following-the-load.md", "differed by up to {}"),
+        ("docs/guide/measuring.md", "were up to {} apart"),
+    ):
+        assert words.format(f"{apart * 100:.0f} %") in (REPOSITORY / name).read_text(encoding="utf-8")
+
+
+def test_every_bench_that_the_page_says_ran_side_by_side_did() -> None:
+    benches = [measured.document(path.name) for path in measured.MEASUREMENTS.glob("*-bench-*.json")]
+
+    assert len(benches) >= 6
+    assert all(one["design"]["side_by_side_kv_bytes"] for one in benches)
+
+
 def test_the_tiers_of_a_measured_preset_are_those_that_were_served() -> None:
-    chosen = served_by("30b-a3b-fp8-2", "bench-tiers-30b-a3b-fp8").choice["chosen"]
+    chosen = bench_of("30b-a3b-fp8").choice["chosen"]
     text = (REPOSITORY / "servespec/presets/qwen3-30b-a3b-fp8__h200__variable-load.yaml").read_text(encoding="utf-8")
     written = read_source(text, "preset").data["speculative"]["dynamic"]
 
@@ -70,13 +151,12 @@ def test_the_tiers_of_a_measured_preset_are_those_that_were_served() -> None:
 
 
 def test_how_far_off_predictions_of_served_traffic_were() -> None:
-    experts = served_by("30b-a3b-fp8-2", "bench-tiers-30b-a3b-fp8").median_errors()
-    dense = served_by("8b-fp8-2", "bench-tiers-8b-fp8").median_errors()
+    errors = [bench_of(name).median_errors() for name in ("30b-a3b-fp8-2", "30b-a3b-fp8", "8b-fp8-2")]
     text = (REPOSITORY / "docs/guide/following-the-load.md").read_text(encoding="utf-8")
 
-    steady, played = zip(experts, dense, strict=True)
-    assert "were off by {:.0%} and {:.0%} at the median".format(*steady) in text
-    assert "those of `servespec predict` by {:.0%} and {:.0%}".format(*played) in text
+    steady, played = zip(*errors, strict=True)
+    assert "were off by {:.0%}, {:.0%} and {:.0%} at the median".format(*steady) in text
+    assert "those of `servespec predict` by {:.0%}, {:.0%} and {:.0%}".format(*played) in text
 
 
 def test_the_engine_pads_a_cached_prompt_only_where_k_is_fixed() -> None:

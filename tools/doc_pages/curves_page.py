@@ -1,6 +1,6 @@
 """docs/reference/curves.md: what measured step times say of steps and grids, made from docs/measurements/."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
@@ -9,6 +9,7 @@ from measured_launches import document
 
 from doc_pages.markdown import code, page, sentences, table
 from doc_pages.tiers_bench import TiersBench, tiers_bench, tiers_sections
+from doc_pages.twins import distance_of, twins_section
 from servespec.compiler.curves.measured_grid import MeasuredGrid, padding_of
 from servespec.compiler.curves.profile import Profile, profile_of
 from servespec.compiler.curves.step_curve import StepCurve
@@ -24,18 +25,23 @@ _BENCHES: Final = {"2026-11-30-h200-steps-8b-k3.json": "2026-11-30-h200-bench-8b
 """Served benches of the same models, device and K."""
 _ARM: Final = "extension"
 _TIERS_BENCHES: Final = {
-    "2026-12-01-h200-steps-8b-fp8.json": "2026-12-01-h200-bench-tiers-8b-fp8.json",
-    "2026-12-01-h200-steps-8b-fp8-2.json": "2026-12-01-h200-bench-tiers-8b-fp8.json",
-    "2026-12-01-h200-steps-30b-a3b-fp8-2.json": "2026-12-01-h200-bench-tiers-30b-a3b-fp8.json",
+    "2026-12-01-h200-steps-30b-a3b-fp8-2.json": (
+        "2026-12-01-h200-bench-tiers-30b-a3b-fp8-2.json",
+        "2026-12-01-h200-bench-tiers-30b-a3b-fp8.json",
+    ),
+    "2026-12-01-h200-steps-8b-fp8-2.json": ("2026-12-01-h200-bench-tiers-8b-fp8-2.json",),
+    "2026-12-01-h200-steps-8b-fp8.json": ("2026-12-01-h200-bench-tiers-8b-fp8.json",),
 }
-"""Served benches of tiers, with arms of fixed K, by curves of the same engine."""
-_TIERS_OF_ANOTHER: Final = {"2026-12-01-h200-steps-8b-fp8-2.json"}
-"""Curves that did not choose the tiers of their bench."""
+"""Served benches of tiers, with arms of fixed K, by the curves that chose the tiers."""
 _SHARES: Final = (0.1, 0.065, 0.035, 0.02)
 
 
 def curves_page(root: Path) -> str:
     folder = root / "docs" / "measurements"
+    served = {
+        curve: [served_tiers(folder / curve, bench) for bench in benches] for curve, benches in _TIERS_BENCHES.items()
+    }
+    twins = [one for benches in served.values() for bench in benches for one in bench.twins]
     return page(
         "Curves",
         sentences(
@@ -43,11 +49,17 @@ def curves_page(root: Path) -> str:
             "[Following the load](../guide/following-the-load.md) says how curves are measured and used. "
             "Costs of padding are predicted by the curve, over every batch up to the last one alike."
         ),
-        *(part for path in sorted(folder.glob("*-steps-*.json")) for part in _curve(path)),
+        *twins_section(twins),
+        *(
+            part
+            for path in sorted(folder.glob("*-steps-*.json"))
+            for part in _curve(path, served.get(path.name, ()), distance_of(twins))
+        ),
     )
 
 
-def _curve(path: Path) -> Iterator[str]:
+def _curve(path: Path, served: Sequence[TiersBench], apart: float) -> Iterator[str]:
+    """``apart`` is how far twins differ."""
     found = document(path.name)
     profile = profile_of({path.name: found})
     assert isinstance(profile, Profile)
@@ -62,14 +74,8 @@ def _curve(path: Path) -> Iterator[str]:
         yield from _beside_bench(profile, path.parent / bench)
     if len(profile.by_drafts) > 1:
         yield from _milliseconds(found, profile)
-    tiers = _TIERS_BENCHES.get(path.name)
-    if tiers is not None:
-        yield from tiers_sections(
-            served_tiers(path, tiers),
-            tiers.rpartition("bench-tiers-")[2].removesuffix(".json"),
-            f"[{tiers}](../measurements/{tiers})",
-            was_ahead=_was_ahead(found),
-        )
+    for tiers in served:
+        yield from tiers_sections(tiers, apart, was_ahead=_was_ahead(found))
     for k, curve in profile.by_drafts.items():
         yield f"### Decode graphs, K = {k}"
         yield _grids(curve, "requests", DECODE_EPSILON.value, DecodeGrid().sizes(Requests(curve.last)))
@@ -79,9 +85,8 @@ def _curve(path: Path) -> Iterator[str]:
 
 
 def served_tiers(curve: Path, bench: str) -> TiersBench:
-    """A bench of tiers, and what ``curve`` predicts of it."""
-    chosen_by_it = curve.name not in _TIERS_OF_ANOTHER
-    return tiers_bench(curve.parents[2] / "examples", document(bench), curve, chosen_by_it=chosen_by_it)
+    """A bench of tiers that ``curve`` chose, and what it predicts of them."""
+    return tiers_bench(curve.parents[2] / "examples", bench, document(bench), curve)
 
 
 def _was_ahead(found: Json) -> bool:

@@ -23,6 +23,8 @@ def measured_page(root: Path) -> str:
             "Made from the files in `docs/measurements/`, each written by the command that it names. "
             "Ratios are of pairs: cells of two arms that ran one after the other, in rounds of alternating order. "
             "What is shown is their geometric mean, with its interval at 95 %; files hold the median of the pairs too. "
+            "Arms of these benches ran side by side, one launch each, and such an interval does not hold how far "
+            "[two equal servers differ](curves.md#twins). "
             "Weights are dummies where acceptance is modelled: a rule accepts drafts at the rate of the spec."
         ),
         *(part for path in sorted(folder.glob("*-bench-*.json")) for part in _bench(path)),

@@ -9,36 +9,50 @@ from typing import Any, Final
 from doc_pages.bench_prompts import prompts_words
 from doc_pages.compiling import plan_of_text
 from doc_pages.markdown import sentences, table
+from doc_pages.twins import TPOT, Twins, arm_source, interval_words, section_of, twins_of
 from servespec.compiler.traffic import TrafficAsked
 from servespec.compiler.traffic_prediction import predicted_traffic
 from servespec.render.bench_figures import arms_at_loads
 from servespec.runtime.bench.ratios import geometric_mean, interval_95
 from servespec.runtime.traffic_dice import new_dice
-from servespec.schema.parse import parse_spec
-from servespec.schema.source import read_source
-from servespec.schema.spec import SpeculativeSection
 
 Json = Mapping[str, Any]
 
 _METRIC: Final = "output_tokens_per_second"
 _TIERS: Final = "spec"
 _LOAD_AWARE: Final = "load"
+_EDGES: Final = (
+    "A batch that crosses a tier's edge mixes query lengths, which no FULL graph takes: short answers let batches "
+    "cross edges often."
+)
+_CACHED_PROMPTS: Final = (
+    "The engine pads a request whose whole prompt its prefix cache holds to a decode's width only where K is fixed: "
+    "with tiers its first step runs on PIECEWISE graphs, which costs them something."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TiersBench:
     """A bench whose arm ``spec`` has tiers by a curve; ``fixed`` are its other arms by their K, 0 for none.
 
-    ``choice`` is what a plan says of the tiers that a curve gives the same spec, and ``played`` what
-    `servespec predict` says of the bench's traffic, both in their JSON form.  ``chosen_by_it`` says whether the tiers
-    served were this curve's.
+    ``choice`` is what a plan says of the tiers that the curve gives the same spec, and ``played`` what
+    `servespec predict` says of the bench's traffic, both in their JSON form.
     """
 
+    file: str
     bench: Json
     fixed: Mapping[int, str]
     choice: Json
     played: Json
-    chosen_by_it: bool
+
+    @property
+    def name(self) -> str:
+        """What headings call it."""
+        return self.file.rpartition("bench-tiers-")[2].removesuffix(".json")
+
+    @property
+    def link(self) -> str:
+        return f"[{self.file}](../measurements/{self.file})"
 
     @property
     def least(self) -> int:
@@ -55,10 +69,14 @@ class TiersBench:
         rates: list[float] = self.choice["acceptance_rates"]
         return rates
 
-    def pairs(self, arm: str, over: str, load: int) -> tuple[float, ...]:
-        """Of tokens per second, whichever of the two the file names first."""
+    @property
+    def twins(self) -> tuple[Twins, ...]:
+        return tuple(twins_of(self.file, self.bench, self.choice["chosen"][0]["num_speculative_tokens"]))
+
+    def pairs(self, arm: str, over: str, load: int, metric: str = _METRIC) -> tuple[float, ...]:
+        """Whichever of the two the file names first."""
         for one in self.bench["ratios"]:
-            if one["metric"] == _METRIC and one["concurrency"] == load:
+            if one["metric"] == metric and one["concurrency"] == load:
                 if (one["arm"], one["over"]) == (arm, over):
                     return tuple(one["ratios"])
                 if (one["arm"], one["over"]) == (over, arm):
@@ -75,11 +93,19 @@ class TiersBench:
 
     def is_below(self, load: int) -> bool:
         """Whether the best fixed K served more than the interval leaves open."""
-        _, high = interval_95(self.pairs(_TIERS, self.fixed[self.best_fixed(load)], load))
-        return high is not None and high < 1
+        low, _ = interval_95(self.best_over_tiers(load))
+        return low is not None and low > 1
+
+    def best_over_tiers(self, load: int) -> tuple[float, ...]:
+        return self.pairs(self.fixed[self.best_fixed(load)], _TIERS, load)
+
+    def is_twin_of_best(self, load: int) -> bool:
+        """Whether tiers and the best fixed K run the same steps: told of one request alone."""
+        best = self.fixed[self.best_fixed(load)]
+        return load == 1 and any({one.arm, one.over} == {best, _TIERS} for one in self.twins)
 
     def gains(self) -> Iterator["Gain"]:
-        """Of each load: every K above the least, and the tiers where this curve chose them."""
+        """Of each load: every K above the least, and the tiers."""
         steady_at = {row["requests"]: row for row in self.choice["predicted"]}
         for at in self.played["loads"]:
             load = at["requests"]
@@ -87,9 +113,8 @@ class TiersBench:
             without = at["without_speculation"]
             played = _by_drafts(at["fixed"], None if without is None else without["tokens_per_second"])
             ways = [(f"K = {k}", arm, steady[k], played[k]) for k, arm in self.fixed.items() if k > self.least]
-            if self.chosen_by_it:
-                chosen = steady_at[load]["num_speculative_tokens"]
-                ways.append(("tiers", _TIERS, steady[chosen], at["tiers"]["tokens_per_second"]))
+            chosen = steady_at[load]["num_speculative_tokens"]
+            ways.append(("tiers", _TIERS, steady[chosen], at["tiers"]["tokens_per_second"]))
             for name, arm, of_steady, of_played in ways:
                 yield Gain(
                     load=load,
@@ -134,11 +159,11 @@ def _by_drafts(fixed: Sequence[Json], without: float | None) -> dict[int, float]
     return by_k if without is None else {**by_k, 0: without}
 
 
-def tiers_bench(examples: Path, bench: Json, curve: Path, *, chosen_by_it: bool) -> TiersBench:
-    """``bench`` and what ``curve`` predicts of it, for the spec of its tiers; its models lie below ``examples``."""
+def tiers_bench(examples: Path, file: str, bench: Json, curve: Path) -> TiersBench:
+    """A bench and what the ``curve`` of its tiers predicts of it; the models of its spec lie below ``examples``."""
     ((name, text),) = bench["arms"][_TIERS]["texts"].items()
     plan = plan_of_text(_with_curve(text, name, curve), examples / name)
-    sections = {arm: _speculative(one["texts"]) for arm, one in bench["arms"].items()}
+    sections = {arm: section_of(arm_source(one["texts"])) for arm, one in bench["arms"].items()}
     tiers, choice, design = sections[_TIERS], plan.to_json()["tiers"], bench["design"]
     assert tiers is not None
     assert tiers.curve_tiers is not None
@@ -152,39 +177,31 @@ def tiers_bench(examples: Path, bench: Json, curve: Path, *, chosen_by_it: bool)
         prompts_per_request=design["prompts_per_request"],
     )
     played = predicted_traffic(plan, traffic, new_dice)
-    return TiersBench(bench=bench, fixed=fixed, choice=choice, played=played, chosen_by_it=chosen_by_it)
+    return TiersBench(file=file, bench=bench, fixed=fixed, choice=choice, played=played)
 
 
 def _with_curve(text: str, name: str, curve: Path) -> str:
     """The spec with ``curve`` in the place of the file that it was served with."""
-    section = _speculative({name: text})
+    section = section_of(arm_source({name: text}))
     assert section is not None
     assert section.curve_files is not None
     ((file,),) = section.curve_files[1:]
     return text.replace(file, str(curve.resolve()))
 
 
-def _speculative(texts: Mapping[str, str]) -> SpeculativeSection | None:
-    ((name, text),) = texts.items()
-    spec = parse_spec(read_source(text, name)).spec
-    assert spec is not None
-    return spec.speculative
-
-
-def tiers_sections(found: TiersBench, name: str, link: str, *, was_ahead: bool) -> Iterator[str]:
-    """``was_ahead`` says whether steps were timed as in a busy server."""
-    if found.chosen_by_it:
-        yield f"### Tiers of {name}, served beside fixed K"
-        yield _what_was_served(found, link)
-        yield table(_header(found), [*(_row(found, load) for load in found.loads), _row_of_all(found)])
-        yield _verdict(found)
-    yield f"### Gains of {name}, {'predicted and served' if found.chosen_by_it else 'predicted by this curve'}"
-    yield from _gains_section(found, link, was_ahead=was_ahead)
-    if found.chosen_by_it and _LOAD_AWARE in found.bench["arms"]:
+def tiers_sections(found: TiersBench, apart: float, *, was_ahead: bool) -> Iterator[str]:
+    """``apart`` is how far twins differ; ``was_ahead`` says whether steps were timed as in a busy server."""
+    yield f"### Tiers of {found.name}, served beside fixed K"
+    yield _what_was_served(found)
+    yield table(_header(found), [*(_row(found, load) for load in found.loads), _row_of_all(found)])
+    yield verdict(found, apart)
+    yield f"### Gains of {found.name}, predicted and served"
+    yield from _gains_section(found, was_ahead=was_ahead)
+    if _LOAD_AWARE in found.bench["arms"]:
         yield from _load_aware(found)
 
 
-def _gains_section(found: TiersBench, link: str, *, was_ahead: bool) -> Iterator[str]:
+def _gains_section(found: TiersBench, *, was_ahead: bool) -> Iterator[str]:
     over = f"a fixed K = {found.least}" if found.least else "a server that never drafts"
     waits = (
         ""
@@ -193,7 +210,7 @@ def _gains_section(found: TiersBench, link: str, *, was_ahead: bool) -> Iterator
         "which few requests or few drafts make, the curve says too much. "
     )
     yield sentences(
-        f"Output tokens per second of each K over those of {over}, of {link}. "
+        f"Output tokens per second of each K over those of {over}, of {found.link}. "
         "Steady is a batch of as many requests in decode steps alone, as a plan's table has it. "
         "Played is the bench's own traffic, step by step, as `servespec predict` plays it: what was served began all "
         "at once, prefilled between, and ran fewer requests at the end of each wave. " + waits
@@ -210,7 +227,7 @@ def _gains_section(found: TiersBench, link: str, *, was_ahead: bool) -> Iterator
     )
 
 
-def _what_was_served(found: TiersBench, link: str) -> str:
+def _what_was_served(found: TiersBench) -> str:
     design = found.bench["design"]
     tiers = ", ".join(
         f"K = {tier['num_speculative_tokens']} for {tier['from_requests']} to {tier['to_requests']}"
@@ -221,7 +238,7 @@ def _what_was_served(found: TiersBench, link: str) -> str:
         f"gave every arm. {len(found.bench['arms'])} servers shared one GPU, one at a time with requests; "
         f"{design['input_tokens']} tokens in, {design['output_tokens']} out. "
         f"Ratios of output tokens per second, tiers over each fixed K, geometric mean of the pairs and its interval at "
-        f"95 %. File: {link}."
+        f"95 %. {prompts_words(found.bench)}File: {found.link}."
     )
 
 
@@ -235,36 +252,74 @@ def _header(found: TiersBench) -> tuple[str, ...]:
 
 
 def _row(found: TiersBench, load: int) -> tuple[str, ...]:
-    ratios = [_interval(found.pairs(_TIERS, arm, load)) for arm in found.fixed.values()]
+    ratios = [interval_words(found.pairs(_TIERS, arm, load)) for arm in found.fixed.values()]
     return (str(load), *ratios, str(found.best_fixed(load)), f"{found.full_share(_TIERS, load):.0%}")
 
 
 def _row_of_all(found: TiersBench) -> tuple[str, ...]:
-    ratios = [_interval(found.over_all_loads(_TIERS, arm)) for arm in found.fixed.values()]
+    ratios = [interval_words(found.over_all_loads(_TIERS, arm)) for arm in found.fixed.values()]
     return ("all, geometric mean", *ratios, "", "")
 
 
-def _interval(ratios: Sequence[float]) -> str:
-    low, high = interval_95(ratios)
-    shown = f"{geometric_mean(ratios):.3f}"
-    return shown if low is None or high is None else f"{shown} ({low:.3f} to {high:.3f})"
-
-
-def _verdict(found: TiersBench) -> str:
-    """Where the best fixed K served more than the interval leaves open."""
+def verdict(found: TiersBench, apart: float) -> str:
+    """Where the best fixed K served more than the interval leaves open, and whether twins leave that open."""
     below = [load for load in found.loads if found.is_below(load)]
-    held = f"At {len(found.loads) - len(below)} of {len(found.loads)} loads no fixed K served more beyond the interval."
-    if not below:
-        return held
-    where = ", ".join(
-        f"{load} {'request' if load == 1 else 'requests'} (K = {found.best_fixed(load)})" for load in below
-    )
+    of_loads = f"{len(found.loads) - len(below)} of {len(found.loads)} loads"
     return sentences(
-        f"{held} At {where} one did. Two things cost tiers something. "
-        "A batch that crosses a tier's edge mixes query lengths, which no FULL graph takes: short answers let batches "
-        "cross edges often. And the engine pads a request whose whole prompt its prefix cache holds to a decode's "
-        "width only where K is fixed: with tiers its first step runs on PIECEWISE graphs. " + prompts_words(found.bench)
+        " ".join(
+            [
+                f"At {of_loads} none of these fixed K served more beyond the interval.",
+                *(_of_load(found, load, apart) for load in below),
+                *([_CACHED_PROMPTS] if prompts_words(found.bench) else []),
+                _over_all_loads(found, apart),
+            ]
+        )
     )
+
+
+def _of_load(found: TiersBench, load: int, apart: float) -> str:
+    best = found.best_fixed(load)
+    ahead = geometric_mean(found.best_over_tiers(load)) - 1
+    one_did = f"At {load} {'request' if load == 1 else 'requests'} K = {best} did, by {ahead:.1%}"
+    if found.is_twin_of_best(load):
+        return f"{one_did}, but there it is a [twin](#twins) of the tiers. {_as_twins(found, load, apart)}"
+    if ahead <= apart:
+        return f"{one_did}, which is no more than [twins](#twins) differ by."
+    edges = "" if load == 1 else f" {_EDGES}"
+    return f"{one_did}, which is more than [twins](#twins) differ by.{edges}"
+
+
+def _as_twins(found: TiersBench, load: int, apart: float) -> str:
+    """What of the tokens per second of the best fixed K is of the steps that it shares with the tiers."""
+    per_token = found.pairs(found.fixed[found.best_fixed(load)], _TIERS, load, TPOT)
+    words = (
+        f"Its time per output token is {interval_words(per_token)} of theirs, and twins differ by up to {apart:.1%}."
+    )
+    if geometric_mean(per_token) > 1:
+        words += " So it was ahead by its first tokens alone."
+    return words
+
+
+def _over_all_loads(found: TiersBench, apart: float) -> str:
+    """Which fixed K the tiers left behind by more than their interval and twins leave open."""
+    behind, near = [], []
+    for k, arm in found.fixed.items():
+        ratios = found.over_all_loads(_TIERS, arm)
+        low, _ = interval_95(ratios)
+        is_behind = low is not None and low > 1 and geometric_mean(ratios) > 1 + apart
+        (behind if is_behind else near).append(k)
+    if not behind:
+        return "Over all loads tiers served more than no fixed K, beyond the interval and by more than twins differ."
+    of_near = f"; of K = {_in_words(near)} that cannot be said" if near else ""
+    return (
+        f"Over all loads tiers served more than K = {_in_words(behind)}, beyond the interval and by more than twins "
+        f"differ{of_near}."
+    )
+
+
+def _in_words(numbers: Sequence[int]) -> str:
+    *most, last = map(str, numbers)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def _gains(found: TiersBench) -> Iterator[tuple[str, ...]]:
@@ -276,12 +331,11 @@ def _gains(found: TiersBench) -> Iterator[tuple[str, ...]]:
 
 def _load_aware(found: TiersBench) -> Iterator[str]:
     most = max(found.fixed)
-    section = _speculative(found.bench["arms"][_LOAD_AWARE]["texts"])
-    assert section is not None
     yield "### Load-aware verification"
     yield sentences(
         f"The same bench had an arm whose drafts are chosen from a number of requests on (`load_aware`), by the "
-        f"knee of this curve. Below it is the fixed K = {most}, and up to two percent slower. "
+        f"knee of this curve. Below it runs the steps of the fixed K = {most}, and served up to two percent less: "
+        "about what other [twins](#twins) differ by, so that it need not be its own doing. "
         "At and above it this says little: the engine's estimate of acceptance reads the drafter's own confidence, and "
         "a drafter of dummy weights has none, so that almost every draft was left out, as the acceptance length shows. "
         "With trained weights it was not measured."
@@ -291,7 +345,7 @@ def _load_aware(found: TiersBench) -> Iterator[str]:
         [
             (
                 str(load),
-                _interval(found.pairs(_LOAD_AWARE, found.fixed[most], load)),
+                interval_words(found.pairs(_LOAD_AWARE, found.fixed[most], load)),
                 _accepted(found, _LOAD_AWARE, load),
                 _accepted(found, found.fixed[most], load),
             )

@@ -3,6 +3,7 @@
 Each round gives one ratio a load, of cells that ran minutes apart.  What is reported is their geometric mean with
 Student's interval of it, both made from logarithms, so that the ratio never lies outside.  The interval holds where
 logarithms are roughly normal, and is wide where rounds are few; a median would need six pairs for one of its own.
+Side by side all rounds are of one launch of each arm, and no interval holds how far two launches of the same differ.
 """
 
 import math
