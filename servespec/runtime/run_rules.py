@@ -159,8 +159,9 @@ MEMORY_NOT_RETURNED = Rule(
     "memory-not-returned",
     Severity.WARNING,
     "a GPU has less free memory after the engine's end than before its start",
-    "Every process of the engine has ended, so its memory should be free. A process outside the launch took some "
-    "meanwhile, or the driver has not let go of it.",
+    "Every process of the engine should have ended and its memory be free. What others hold on the GPU by the driver's "
+    "word is not counted. The rest is held by a process that the engine left, by another whose memory the driver does "
+    "not tell or that it does not show, as in a container, or by the driver itself; the finding says what is known.",
 )
 RECORD_UNWRITABLE = Rule(
     "L020",

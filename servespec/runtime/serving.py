@@ -170,7 +170,7 @@ def run(
         # Workers that were killed have left theirs.
         with suppress(OSError):
             remove_pipes(serving.folder)
-    return launch.end(outcome, not_returned(before, gpus, Place(str(outcome.log_path))))
+    return launch.end(outcome, not_returned(before, gpus, outcome.engine_pid, Place(str(outcome.log_path))))
 
 
 def _prepare_folder(plan: Plan, folder: Path) -> Diagnostic | None:

@@ -99,12 +99,13 @@ Task = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How it ended; ``ready_seconds`` is None when the server never was ready."""
+    """How it ended; ``ready_seconds`` is None when the server never was ready, ``engine_pid`` when nothing started."""
 
     exit_code: int
     diagnostics: tuple[Diagnostic, ...]
     log_path: Path
     ready_seconds: float | None = None
+    engine_pid: int | None = None
 
 
 def serve(
@@ -176,7 +177,8 @@ class _Run:
         self.on_event(Started(self.engine.pid, self.command.log_path))
         end = self._until_ready(ready_timeout_seconds, verify) or self._until_over(task)
         slow = self._stop(end)
-        return Outcome(end.exit_code, (*end.diagnostics, *slow), self.command.log_path, self.ready_seconds)
+        found = (*end.diagnostics, *slow)
+        return Outcome(end.exit_code, found, self.command.log_path, self.ready_seconds, self.engine.pid)
 
     def _until_ready(self, timeout_seconds: float, verify: Verify | None) -> _End | None:
         if self.command.headless:

@@ -283,6 +283,21 @@ def test_70_shows_what_to_report_where_no_file_can_be_written(
     assert said.endswith("ValueError: this cannot be; please report it with the lines above\n")
 
 
+def test_a_short_command_looks_for_no_cycles() -> None:
+    """Neither while its modules load nor when it ends; a function that is registered first runs last."""
+    program = """
+import atexit, gc, sys
+from servespec.cli import main
+rounds = lambda: sum(generation["collections"] for generation in gc.get_stats())
+atexit.register(lambda began: print(rounds() - began, gc.get_freeze_count() > 0), rounds())
+main()
+"""
+    words = [sys.executable, "-c", program, "validate", str(GOOD)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, cwd=REPOSITORY)
+
+    assert done.stdout.split()[-2:] == ["0", "True"], done
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs a device that is always full")
 @pytest.mark.parametrize("words", ["schema spec", "schema --help"])
 def test_1_for_a_disk_that_is_full(words: str) -> None:

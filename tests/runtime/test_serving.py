@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from servespec.runtime.device_memory import DeviceUse
 from servespec.runtime.serving import run, serving_of
 from servespec.runtime.supervise import BeforeStop, Outcome
 from tests.plans import compiled, spec_of
@@ -94,3 +95,17 @@ def test_no_pipe_outlives_the_launch(tmp_path: Path, monkeypatch: pytest.MonkeyP
         run(plan, serving_of(plan, tmp_path), print)
 
     assert [path.name for path in tmp_path.glob("ask-*")] == ["ask-me-anything"]
+
+
+def test_memory_that_the_engine_did_not_give_back_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = compiled(spec_of("qwen3-8b", "h200", engine={"version": "0.33.0"}))
+    uses = iter([512, 72_704])
+    said = Outcome(0, (), tmp_path / "engine.log", engine_pid=1)
+    monkeypatch.setattr("servespec.runtime.serving.serve", lambda *_, **__: said)
+    monkeypatch.setattr("servespec.runtime.device_memory._PATIENCE_SECONDS", 0.0)
+    for module in ("serving", "device_memory"):
+        monkeypatch.setattr(f"servespec.runtime.{module}.device_use", lambda _: DeviceUse({"a": next(uses)}, {"a": {}}))
+
+    outcome = run(plan, serving_of(plan, tmp_path), print)
+
+    assert [finding.code for finding in outcome.diagnostics] == ["L019"]

@@ -63,6 +63,17 @@ def test_a_running_engine_is_asked_before_it_stops(fake: Any) -> None:
     assert (outcome.exit_code, fake.alive()) == (0, [])
 
 
+def test_what_the_engine_starts_is_in_the_session_of_its_first_process(fake: Any) -> None:
+    """By which one that was left over is known as the engine's; of the family, one has left the session."""
+    sessions: list[int] = []
+
+    outcome, _ = run(
+        fake.command("--family"), task=nothing, before_stop=lambda: sessions.extend(map(os.getsid, fake.alive()))
+    )
+
+    assert sessions.count(outcome.engine_pid or 0) == 2
+
+
 def test_an_engine_that_never_was_ready_is_not_asked(fake: Any) -> None:
     asked: list[bool] = []
     run(fake.command(*CRASH), task=nothing, before_stop=lambda: asked.append(True))
