@@ -11,7 +11,7 @@ from typing import Any
 from ruamel.yaml import YAML
 
 from servespec.compiler.graphs.hand_off import Remedy
-from servespec.compiler.memory.graph_pools import GraphRemedy
+from servespec.compiler.memory.graph_remedy import GraphRemedy
 from servespec.schema.overrides import with_overrides
 from servespec.schema.source import read_source
 

@@ -16,11 +16,8 @@ from measured_launches import GIB, WHOLE_STAGE, Figure, Launch, Saving, launches
 from servespec.compiler.facts.graph_memory import BLAS_WORKSPACE
 from servespec.compiler.graphs.shape import Shape
 from servespec.compiler.lower import Lowering
-from servespec.compiler.memory.graph_pools import (
-    added_by_capture,
-    engine_estimate,
-    graph_lines,
-)
+from servespec.compiler.memory.engine_estimate import added_by_capture, engine_estimate
+from servespec.compiler.memory.graph_lines import graph_lines
 from servespec.compiler.memory.kv_cache import KvCache
 from servespec.compiler.memory.ledger import Ledger, ledger_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line

@@ -15,7 +15,7 @@ from servespec.compiler.graphs.extents import space_of
 from servespec.compiler.graphs.split import CaptureFields, split_shapes
 from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.memory.caching_allocator import Allocator, CachingAllocator, PerfectAllocator
-from servespec.compiler.memory.graph_pools import graph_lines
+from servespec.compiler.memory.graph_lines import graph_lines
 from servespec.compiler.memory.ledger import Ledger, with_most_graphs
 from servespec.compiler.memory.line import Part
 from servespec.compiler.memory.stage import stages_of

@@ -32,8 +32,9 @@ from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Launch, Lowered, Lowering, lower
 from servespec.compiler.measured_curve import curve_findings
 from servespec.compiler.measured_memory import by_measurement, kv_cache_memory_bytes, measured_findings
+from servespec.compiler.memory.engine_estimate import engine_estimate
 from servespec.compiler.memory.fitting_changes import NO_CHANGES, FittingChanges, fitting_changes
-from servespec.compiler.memory.graph_pools import engine_estimate, graph_lines
+from servespec.compiler.memory.graph_lines import graph_lines
 from servespec.compiler.memory.ledger import Fit, Ledger, deciding, ledger_of
 from servespec.compiler.memory.line import MemoryLine
 from servespec.compiler.memory.measurement import Measurement

@@ -14,7 +14,7 @@ from servespec.compiler.graphs.hand_off import Remedy, digest
 from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.graphs.shape import Runner, Shape
 from servespec.compiler.lower import Lowering
-from servespec.compiler.memory.graph_pools import GraphRemedy
+from servespec.compiler.memory.graph_remedy import GraphRemedy
 from servespec.compiler.parallel_ranks import world_ranks
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.provenance import Origin, Resolved

@@ -11,7 +11,8 @@ from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Shape
 from servespec.compiler.json_shapes import COUNT, closed_object
 from servespec.compiler.lower import Lowering
-from servespec.compiler.memory.graph_pools import GraphRemedy, graph_lines
+from servespec.compiler.memory.graph_lines import graph_lines
+from servespec.compiler.memory.graph_remedy import GraphRemedy
 from servespec.compiler.memory.indexer_logits import indexer_row
 from servespec.compiler.memory.stage import stages_of
 from servespec.compiler.remedies import graph_remedies

@@ -13,7 +13,7 @@ from doc_pages.twins import Twins, distance_of
 
 from servespec.compiler.curves.step_times import step_times_of
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
-from servespec.compiler.memory.graph_pools import GraphRemedy
+from servespec.compiler.memory.graph_remedy import GraphRemedy
 from servespec.runtime.bench.ratios import geometric_mean
 from servespec.schema.source import read_source
 from tests.plans import REPOSITORY

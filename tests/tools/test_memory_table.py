@@ -9,7 +9,9 @@ import memory_table as table
 import pytest
 
 from servespec.compiler.lower import Lowering
-from servespec.compiler.memory.graph_pools import GraphRemedy, added_by_capture, engine_estimate, graph_lines
+from servespec.compiler.memory.engine_estimate import added_by_capture, engine_estimate
+from servespec.compiler.memory.graph_lines import graph_lines
+from servespec.compiler.memory.graph_remedy import GraphRemedy
 from servespec.compiler.memory.ledger import Fit
 from servespec.compiler.memory.line import MemoryLine, Part
 from servespec.compiler.plan import Plan

@@ -10,7 +10,7 @@ from servespec.compiler.facts.graph_sizes import GAP_ACCEPTANCE_LOSS, SPARSE_VER
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine, Shape
 from servespec.compiler.graphs.split import VerificationGrid, split_shapes
-from servespec.compiler.memory.graph_pools import graph_lines
+from servespec.compiler.memory.graph_lines import graph_lines
 from servespec.compiler.memory.stage import stages_of
 from servespec.compiler.remedies import graph_remedies
 from servespec.diagnostics import Diagnostic
