@@ -151,6 +151,7 @@ def test_what_an_ended_process_gave_back_does_not_hide_what_is_left(driver: Driv
         ({UNSEEN: 72_000}, f"not known whose: process {UNSEEN}"),
         ({OTHER: "[N/A]"}, f"not the engine's, holding an amount that is not known: process {OTHER}"),
     ],
+    ids=["no process", "no number", "unseen process", "unseen amount"],
 )
 def test_what_the_driver_does_not_tell_is_said(driver: Driver, engine: tuple[int, int], held: Held, who: str) -> None:
     assert messages(driver, engine[0], (512, {}), (72_704, held)) == [
