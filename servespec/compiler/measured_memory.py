@@ -22,6 +22,7 @@ from servespec.compiler.plan import Plan, row_json
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic, Place
 from servespec.provenance import Origin, Resolved
+from servespec.units import Bytes, size_words
 
 _PIN = "memory.kv_cache_memory_bytes"
 _MOST_NAMES = 4
@@ -65,10 +66,20 @@ def measured_findings(
             message = f"the graphs of {_listed(rows)} are not those that were measured: graph memory is by formula"
             help_text = "launch this spec once with `--record`, and name that record"
             yield rules.P137.at(Place(measurement.name), message, help_text)
+        yield from _of_compiling(plan, measurement)
     # Remedies change where the memory of a graph lies, and none of its kernels.
     again = "run `servespec steps` on this spec"
     if step_times is not None and (yield from _holds(plan, step_times, again, free=frozenset({"remedies"}))):
         yield from idle_graph_findings(plan, step_times)
+
+
+def _of_compiling(plan: Plan, measurement: Measurement) -> Iterator[Diagnostic]:
+    """A cache of given size is made after the engine has compiled, so that it need not leave room for that."""
+    if measurement.is_of_compiling and measurement.peak_bytes is not None and _PIN in plan.resolution.values:
+        peak = size_words(Bytes(measurement.peak_bytes))
+        message = f"that launch compiled its models, which its peak of {peak} counts, and the KV cache leaves that free"
+        help_text = "launch this spec again with `--record`: with the code in its cache the engine's peak is lower"
+        yield rules.P150.at(Place(measurement.name), message, help_text)
 
 
 def _holds(

@@ -72,6 +72,7 @@ _SAID = (
     "kv_cache_tokens",
     "graph_pool_bytes",
     "graph_pool_estimate_bytes",
+    "compiled_graphs",
 )
 _MEASURED = closed_object(
     {

@@ -142,11 +142,19 @@ SAID_MARKERS = (
     ("graph_pool_estimate_bytes", " GiB (actual), {} GiB (estimated)"),
 )
 """Numbers that an engine logs while it starts, each with the words around it."""
+COMPILED = "compiled_graphs"
+COMPILING_MARKER = "Compiling a graph for compile range"
+"""Stands in a line for each graph that is compiled, and in none for one that the engine's cache has."""
 
 
 def said_numbers(log: str) -> dict[str, int]:
-    """The last of each number that ``log`` holds; bytes are as round as the GiB that the engine prints."""
-    return {name: number for name, words in SAID_MARKERS if (number := _last_number(log, words)) is not None}
+    """The last of each number that ``log`` holds, and how often it compiled a graph.
+
+    Bytes are as round as the GiB that the engine prints.
+    """
+    said = {name: number for name, words in SAID_MARKERS if (number := _last_number(log, words)) is not None}
+    compiled = log.count(COMPILING_MARKER)
+    return {**said, COMPILED: compiled} if compiled else said
 
 
 def _last_number(log: str, words: str) -> int | None:

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servespec.runtime.engine_log import (
+    COMPILING_MARKER,
     PHASE_MARKERS,
     SAID_MARKERS,
     Cause,
@@ -236,6 +237,14 @@ def test_what_the_engine_says_of_its_memory() -> None:
     assert said_numbers("nothing of the kind") == {}
 
 
+def test_a_graph_that_is_compiled_is_told_from_one_of_the_cache() -> None:
+    cached = "INFO [backends.py:311] Directly load the compiled graph(s) for compile range (1, 8192) from the cache\n"
+    compiled = "INFO [backends.py:418] Compiling a graph for compile range (1, 8192) takes 14.06 s\n"
+
+    assert said_numbers(cached) == {}
+    assert said_numbers(cached + 2 * compiled) == {"compiled_graphs": 2}
+
+
 @pytest.mark.engine
 @pytest.mark.parametrize("version", ["0.33.0", "0.32.0"])
 def test_markers_stand_in_the_engines_sources(version: str) -> None:
@@ -243,6 +252,7 @@ def test_markers_stand_in_the_engines_sources(version: str) -> None:
     if not folder.is_dir():
         pytest.skip(f"no {folder}; run tools/fetch_engines.py")
     wanted = {marker for marker, _ in PHASE_MARKERS} | {words.replace("{}", "%s").encode() for _, words in SAID_MARKERS}
+    wanted.add(COMPILING_MARKER.encode())
     for part in ("v1", "model_executor/model_loader", "compilation", "entrypoints"):
         for file in (folder / part).rglob("*.py"):
             text = file.read_bytes()

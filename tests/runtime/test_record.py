@@ -18,7 +18,7 @@ from servespec.diagnostics import Place, SpecError
 from servespec.runtime import serving
 from servespec.runtime.capture import Capture, Evidence, RankCapture, RankMemory, RowCapture, RowCost, Verdict
 from servespec.runtime.dispatch_counts import ModeCount, write_counts
-from servespec.runtime.engine_log import SAID_MARKERS
+from servespec.runtime.engine_log import COMPILED, SAID_MARKERS
 from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.record import Measured, read_record, record_of, write_record
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, DIED_AFTER_READY
@@ -132,7 +132,7 @@ def test_a_plan_is_no_record_and_its_schema_is_untouched() -> None:
 def test_the_schema_knows_every_number_that_is_read_off_a_log() -> None:
     said = RECORD_SCHEMA["properties"]["measured"]["properties"]["engine_said"]["properties"]
 
-    assert list(said) == [name for name, _ in SAID_MARKERS]
+    assert list(said) == [*(name for name, _ in SAID_MARKERS), COMPILED]
 
 
 def test_a_record_that_cannot_be_written_is_a_finding(tmp_path: Path) -> None:

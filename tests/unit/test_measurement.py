@@ -34,7 +34,15 @@ def spec(**sections: Any) -> Json:
     return spec_of("qwen3-8b", "h200", **given)
 
 
-def recorded(folder: Path, *, ranks: int = 1, peak: int | None = PEAK, held: int = HELD, **sections: Any) -> Path:
+def recorded(
+    folder: Path,
+    *,
+    ranks: int = 1,
+    peak: int | None = PEAK,
+    held: int = HELD,
+    said: Json | None = None,
+    **sections: Any,
+) -> Path:
     """What a launch of that spec would leave, whose rows each took a third of a GiB; the last rank holds most."""
     plan = compiled(spec(**sections))
     cost = RowCost(pool_bytes=GIB // 4, device_bytes=GIB // 3, seconds=1.0)
@@ -43,7 +51,8 @@ def recorded(folder: Path, *, ranks: int = 1, peak: int | None = PEAK, held: int
         evidence=Evidence.WORKERS, rows=rows, ranks=tuple(_rank(at, held, peak) for at in range(ranks)), findings=()
     )
     folder.mkdir(exist_ok=True)
-    assert write_record(folder, plan, Measured(started=1_800_000_000.0, capture=capture)) == ()
+    measured = Measured(started=1_800_000_000.0, capture=capture, said=said or {})
+    assert write_record(folder, plan, measured) == ()
     return folder / "record.json"
 
 
@@ -161,6 +170,23 @@ def test_other_graphs_are_by_formula_and_named(tmp_path: Path) -> None:
     assert plan.ledger.pinned_bytes is None
     (finding,) = [one for one in plan.diagnostics if one.code == "P137"]
     assert finding.message.startswith("the graphs of `target uniform_decode`, ")
+
+
+@pytest.mark.parametrize(
+    ("said", "sections", "is_told"),
+    [
+        ({"compiled_graphs": 2}, {}, True),
+        ({}, {}, False),
+        ({"compiled_graphs": 2}, {"remedies": {"kv_from_measurement": True}}, False),
+    ],
+)
+def test_a_peak_that_counts_compiling_is_told_where_the_cache_leaves_it_free(
+    tmp_path: Path, said: Json, sections: Json, is_told: bool
+) -> None:
+    plan = measured_plan(recorded(tmp_path, said=said), **sections)
+
+    found = [one.message for one in plan.diagnostics if one.code == "P150"]
+    assert [message.partition(",")[0] for message in found] == ["that launch compiled its models"] * is_told
 
 
 @pytest.mark.parametrize(

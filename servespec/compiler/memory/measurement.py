@@ -48,7 +48,7 @@ class Measurement:
     ``held_bytes`` is all but the KV cache once it had captured, ``peak_bytes`` what a step took above that, None where
     the engine did not profile it; ``before_bytes`` was in use before the worker's first look at the device.
     ``identity`` is everything but memory, address and graphs that the engine was started with, by what a person calls
-    it.
+    it.  ``is_of_compiling`` says that the engine compiled its models then, which ``peak_bytes`` counts.
     """
 
     name: str
@@ -61,6 +61,7 @@ class Measurement:
     weights_bytes: int
     held_bytes: int
     peak_bytes: int | None
+    is_of_compiling: bool
 
 
 def measurement_of(record: Json, name: str) -> Measurement | str:
@@ -85,6 +86,7 @@ def measurement_of(record: Json, name: str) -> Measurement | str:
         weights_bytes=memory["weights_bytes"],
         held_bytes=memory["held_bytes"],
         peak_bytes=None if None in peaks else max(peaks),
+        is_of_compiling=measured["engine_said"].get("compiled_graphs", 0) > 0,
     )
 
 
