@@ -1,4 +1,4 @@
-"""What kernels of 4-bit experts allocate at every call, in graphs and out of them."""
+"""What kernels of 4-bit experts allocate at every call, in graphs and out of them, and whose tokens experts see."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -15,8 +15,9 @@ from servespec.compiler.memory.caching_allocator import Allocator
 from servespec.compiler.memory.config_sizes import merged_config, size_of
 from servespec.compiler.memory.split import split_of
 from servespec.compiler.model import Model
-from servespec.compiler.resolve.request import engine_field
+from servespec.compiler.resolve.request import all2all_backend, engine_field
 from servespec.compiler.resolve.resolution import Resolution
+from servespec.schema.spec import ServingSpec
 
 EXPERTS = "workspace of the experts"
 _BF16_BYTES = 2
@@ -76,3 +77,14 @@ def expert_workspace(resolution: Resolution, model: Model) -> ExpertWorkspace | 
         per_token=per_token,
         widths=(width // SCALED_ELEMENTS.value, width // 2, _BF16_BYTES * hidden),
     )
+
+
+def gathered_ranks(spec: ServingSpec) -> int:
+    """Data-parallel ranks whose tokens every rank's experts see; other kernels send a rank only its experts' tokens.
+
+    Sources, below vllm/model_executor/layers/fused_moe: all2all_utils.py: maybe_make_prepare_finalize;
+    prepare_finalize/naive_dp_ep.py: MoEPrepareAndFinalizeNaiveDPEPModular.
+    """
+    parallel = spec.parallel
+    gathers = not parallel.enable_expert_parallel or all2all_backend(spec) == "allgather_reducescatter"
+    return parallel.data_parallel_size if gathers else 1

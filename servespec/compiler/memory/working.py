@@ -8,16 +8,12 @@ from servespec.compiler.facts.devices import Device
 from servespec.compiler.facts.memory import (
     BITS_WORD,
     COMMUNICATOR,
-    COMPILING_SHARE,
     CONTEXT,
     COUNT_BYTES,
     MACHINE_ITSELF,
-    PADDED_HEADS,
-    SAMPLER_LOGIT,
 )
-from servespec.compiler.memory.auxiliary_states import aux_layers
-from servespec.compiler.memory.dimensions import CompressedDimensions, Dimensions
-from servespec.compiler.memory.expert_workspace import expert_workspace
+from servespec.compiler.memory.activation_peak import activation_peak
+from servespec.compiler.memory.expert_workspace import expert_workspace, gathered_ranks
 from servespec.compiler.memory.forward_passes import received
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line, line_within
 from servespec.compiler.memory.split import Split, split_of
@@ -25,15 +21,11 @@ from servespec.compiler.memory.stage import Stage
 from servespec.compiler.memory.weights import Decoder
 from servespec.compiler.parallel_ranks import replica_ranks
 from servespec.compiler.resolve.model_runner import ModelRunner
-from servespec.compiler.resolve.request import all2all_backend
 from servespec.compiler.resolve.resolution import Resolution
-from servespec.schema.spec import ServingSpec
 from servespec.units import Bytes
 
 MACHINE_OWNER = "the machine itself"
 _ELEMENT_BYTES = 2
-# chosen: code that is compiled already takes half, a kernel's workspace more
-_PEAK_LOW, _PEAK_HIGH = 0.5, 0.35
 # chosen: a machine without a desktop uses a third of that, one with other work on it much more
 _MACHINE_LOW, _MACHINE_HIGH = 0.65, 0.6
 # chosen: the two measured remainders are 16 % to either side; other devices and drivers were not measured
@@ -49,80 +41,11 @@ def working_lines(resolution: Resolution, target: Decoder | str, stage: Stage) -
     split = split_of(resolution.request.spec)
     found = [_context(), *_machine_itself(resolution.device), *_communicator(resolution), *_received(resolution, stage)]
     if isinstance(target, Decoder):
-        found += (_activation_peak(resolution, target, split, stage), *_hidden_states(resolution, target, stage))
+        found += (activation_peak(resolution, target, split, stage), *_hidden_states(resolution, target, stage))
         found += _expert_workspace(resolution, target, split)
         if stage.is_last:
             found += (*_sampler_states(resolution, target), *_draft_logits(resolution, target))
     return tuple(found)
-
-
-def _activation_peak(resolution: Resolution, target: Decoder, split: Split, stage: Stage) -> MemoryLine:
-    """The wider of what a step holds at once and what the sampler does, which run one after the other.
-
-    Only the last stage samples.  A launch that compiles holds more than later ones, whose code is in the cache: kernels
-    are tried on tensors of their own.
-    Source: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.profile_run.
-    """
-    frame, dimensions = resolution.frame, target.dimensions
-    tokens, compiling = frame.max_num_batched_tokens, COMPILING_SHARE.value if _compiles(resolution) else 1.0
-    sampler_bytes = 0
-    if stage.is_last:
-        logits = frame.max_num_seqs * dimensions.vocabulary
-        sampler_bytes = logits * SAMPLER_LOGIT.value + tokens * dimensions.hidden * _ELEMENT_BYTES
-    own = expert_workspace(resolution, resolution.request.target)
-    target_bytes = tokens * _token_elements(resolution, target, split) * _ELEMENT_BYTES
-    target_bytes += 0 if own is None else own.size_bytes(tokens)
-    draft_bytes = tokens * _draft_elements(resolution, target, split) * _ELEMENT_BYTES if stage.is_last else 0
-    step_bytes = int(max(target_bytes, draft_bytes) * compiling)
-    because = f"one step of {tokens} tokens" + (", while a first launch compiles" if compiling > 1 else "")
-    if sampler_bytes > step_bytes:
-        because = f"sampling of {frame.max_num_seqs} requests by {dimensions.vocabulary} tokens"
-    return line_within(
-        owner="peak of a step",
-        holder=Holder.ENGINE,
-        part=Part.ACTIVATIONS,
-        size=Bytes(max(sampler_bytes, step_bytes)),
-        low_share=_PEAK_LOW,
-        high_share=_PEAK_HIGH,
-        because=because,
-    )
-
-
-def _compiles(resolution: Resolution) -> bool:
-    is_broken_up = bool(resolution.values["compilation.breakable_cudagraph"].value)
-    return not (is_broken_up or resolution.request.spec.model.enforce_eager)
-
-
-def _token_elements(resolution: Resolution, target: Decoder, split: Split) -> int:
-    """Of one token: three hidden states, those that go to the drafter, and what the widest MLP makes of it."""
-    dimensions, experts = target.dimensions, target.dimensions.experts
-    if dimensions.compressed is not None:
-        pads_heads = resolution.device.compute_capability[0] != 12
-        return _compressed_elements(dimensions, dimensions.compressed, split, pads_heads=pads_heads)
-    gathered = 0 if experts is None else _gathered_ranks(resolution.request.spec) - 1
-    width = max(dimensions.mlp, experts.shared_width if experts else 0)
-    return (3 + aux_layers(resolution) + gathered) * dimensions.hidden + 3 * width // split.tensor
-
-
-def _draft_elements(resolution: Resolution, target: Decoder, split: Split) -> int:
-    """The same of the drafter, while the target's are kept; 0 where the drafter is part of the target."""
-    draft = resolution.request.draft
-    if draft is None:
-        return 0
-    width = draft.traits.intermediate_size or 0
-    return (3 + aux_layers(resolution)) * target.dimensions.hidden + 3 * width // split.tensor
-
-
-def _compressed_elements(
-    dimensions: Dimensions, compressed: CompressedDimensions, split: Split, *, pads_heads: bool
-) -> int:
-    """Three sets of parallel hidden states, queries, and queries and outputs of as many heads as the kernel takes.
-
-    Source: vllm/models/deepseek_v4/nvidia/model.py: DeepseekV4DecoderLayer; flashmla.py: get_padded_num_q_heads.
-    """
-    heads = split.heads(dimensions.heads)
-    padded = max(heads, ceil(heads / PADDED_HEADS.value) * PADDED_HEADS.value) if pads_heads else heads
-    return 3 * compressed.hidden_states * dimensions.hidden + (heads + 2 * padded) * dimensions.head
 
 
 def _received(resolution: Resolution, stage: Stage) -> Iterator[MemoryLine]:
@@ -202,17 +125,6 @@ def _draft_logits(resolution: Resolution, target: Decoder) -> Iterator[MemoryLin
     )
 
 
-def _gathered_ranks(spec: ServingSpec) -> int:
-    """Data-parallel ranks whose tokens every rank's experts see; other kernels send a rank only its experts' tokens.
-
-    Sources, below vllm/model_executor/layers/fused_moe: all2all_utils.py: maybe_make_prepare_finalize;
-    prepare_finalize/naive_dp_ep.py: MoEPrepareAndFinalizeNaiveDPEPModular.
-    """
-    parallel = spec.parallel
-    gathers = not parallel.enable_expert_parallel or all2all_backend(spec) == "allgather_reducescatter"
-    return parallel.data_parallel_size if gathers else 1
-
-
 def _expert_workspace(resolution: Resolution, target: Decoder, split: Split) -> Iterator[MemoryLine]:
     """Both results of the experts' matrices, for every token and each of its experts.
 
@@ -222,7 +134,7 @@ def _expert_workspace(resolution: Resolution, target: Decoder, split: Split) -> 
     experts = target.dimensions.experts
     if experts is None or expert_workspace(resolution, resolution.request.target) is not None:
         return
-    tokens = resolution.frame.max_num_batched_tokens * _gathered_ranks(resolution.request.spec)
+    tokens = resolution.frame.max_num_batched_tokens * gathered_ranks(resolution.request.spec)
     width = experts.width // split.expert_width
     first, second = max(width, target.dimensions.hidden), max(2 * width, target.dimensions.hidden)
     yield line_within(
