@@ -3,6 +3,7 @@
 import json
 from fnmatch import fnmatch
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from measured_launches import OWN_FILES
@@ -59,10 +60,15 @@ def _shown_graph_memory() -> str:
     errors = [one.captured.error for one in own if one.captured.error is not None]
     estimates = [one.estimate_error for one in own]
     return sentences(
-        f"The memory of the graphs of {len(own)} launches on H200 was foretold with {_range(errors)} error; the "
-        f"engine's own estimate, made while it started, had {_range(estimates)} "
+        f"The memory of the graphs of {len(own)} launches on H200 was foretold with a median error of "
+        f"{_median(errors)}, {_range(errors)} at the ends; the engine's own estimate, made while it started, had "
+        f"{_median(estimates)}, {_range(estimates)} "
         "([row by row](docs/reference/memory.md#our-own-launches))."
     )
+
+
+def _median(errors: list[float]) -> str:
+    return f"{median(map(abs, errors)):.0%}".replace("%", " %")
 
 
 def _range(errors: list[float]) -> str:
