@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -110,10 +110,9 @@ def launch(spec: str, record: Path, gpus: SimpleQueue[str], timeout_seconds: flo
     gpus.put(gpu)
     plan, log = _read(record / "plan.json"), _read(record / "engine.log")
     document = json.loads(plan) if plan else {}
-    planned = _named(planned_counts_of(spec)) if document else {}
-    captured = _named(captured_counts(log))
+    planned = named(planned_counts_of(spec)) if document else {}
+    captured = named(captured_counts(log))
     reports = tuple(counted(json.loads(_read(path))) for path in sorted(record.glob("captured-*.json")))
-    has_all = sum(planned.values()) == sum(captured.values()) if reports else planned == captured
     return Launch(
         spec=Path(spec).name,
         text=Path(spec).read_text(encoding="utf-8"),
@@ -122,7 +121,7 @@ def launch(spec: str, record: Path, gpus: SimpleQueue[str], timeout_seconds: flo
         lowering=document.get("engine", {}).get("lowering", ""),
         planned=planned,
         captured=captured,
-        equal=bool(document) and has_all and exit_code == 0,
+        equal=bool(document) and has_all(planned, captured, reports) and exit_code == 0,
         reports=reports,
         measured=measured(record / RECORD_NAME),
         predicted_memory=document.get("memory") or {},
@@ -168,12 +167,17 @@ def _read(path: Path) -> str:
     return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
 
 
+def has_all(planned: Mapping[str, int], captured: Mapping[str, int], reports: Sequence[Any]) -> bool:
+    """Whether the bars count what was planned; the sum is enough beside workers' reports, which tell graphs apart."""
+    return sum(planned.values()) == sum(captured.values()) if reports else planned == captured
+
+
 def planned_counts_of(spec: str) -> Mapping[Bar, int]:
     """What `serve` planned, made again here from the same spec."""
     return planned_counts(compile_spec(compile_request(read_spec(spec), Options())))
 
 
-def _named(counts: Mapping[Bar, int]) -> dict[str, int]:
+def named(counts: Mapping[Bar, int]) -> dict[str, int]:
     """The engine's names of its managers in the plan's words."""
     known = {"": "target", "prefill": "prefill", "decode": "decode"}
     return dict(sorted((f"{known.get(title, 'block')} {mode}", count) for (title, mode), count in counts.items()))

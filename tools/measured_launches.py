@@ -32,8 +32,15 @@ OWN_FILES = "*-memory-launches-*.json"
 """As `benchmarks/launches.py` writes them."""
 FITTED_FILES = ("2026-12-01-h200-memory-launches-9.json", "2026-12-01-h200-memory-launches-11.json")
 """Of launches whose FULL graphs say what the kernels of a layer take."""
-SHARED_FILE = "2026-12-01-h200-launches-extension.json"
-"""Launches that shared a GPU, with what their captures reserved in the process but not on the device."""
+SHARED_FILES = (
+    "2026-12-01-h200-launches-extension.json",
+    "2026-12-01-h200-launches-bench-8b-fp8.json",
+    "2026-12-01-h200-launches-bench-30b-a3b-fp8.json",
+)
+"""Launches that shared a GPU, with what their captures reserved in the process but not on the device.
+
+The last two are as `benchmarks/bench_launches.py` writes them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,12 +189,14 @@ class SharedLaunch:
 
 
 def shared_launches() -> Iterator[SharedLaunch]:
-    held = document(SHARED_FILE)
-    for one in held["launches"]:
-        written = with_overrides(read_source(one["text"], one["spec"]), one["settings"]).data
-        name = Path(one["spec"]).stem
-        whole = _launch_of_spec(name, SHARED_FILE, held["models"], deepcopy(dict(written)), _remedies(one))
-        yield SharedLaunch(whole, tuple(map(_shared_row, one["row_costs"])))
+    """By the names of their specs, of which no two files have the same."""
+    for file in SHARED_FILES:
+        held = document(file)
+        for one in held["launches"]:
+            written = with_overrides(read_source(one["text"], one["spec"]), one["settings"]).data
+            name = Path(one["spec"]).stem
+            whole = _launch_of_spec(name, file, held["models"], deepcopy(dict(written)), _remedies(one))
+            yield SharedLaunch(whole, tuple(map(_shared_row, one["row_costs"])))
 
 
 def _shared_row(row: Json) -> SharedRow:
@@ -256,6 +265,11 @@ WHOLE_STAGE = ", all"
 
 def _measured(name: str, size_bytes: int) -> Figure:
     return Figure(name, size_bytes / GIB, "GiB", is_fitted=False)
+
+
+def bench_files() -> tuple[Path, ...]:
+    """Results of `servespec bench`; the launches of some have a file of their own."""
+    return tuple(path for path in sorted(MEASUREMENTS.glob("*-bench-*.json")) if "-launches-" not in path.name)
 
 
 @cache

@@ -12,7 +12,11 @@ POOL_BOUND = 0.15
 POOL_BOUND_MIB = 32.0
 """A row is within its bound where it is within either of the two; every pool that took anything took more MiB."""
 
-MISSED_POOLS: Mapping[tuple[str, str], str] = {}
+_OUTPUTS_PLACE = (
+    "of the segments that the ledger plays of the first eager run only one, of 384 MiB, comes near what is missing: "
+    "the 64 MiB of capture outputs would keep all of it if they lay there; which free block they take is not known"
+)
+MISSED_POOLS: Mapping[tuple[str, str], str] = {("8b-k0", "target"): _OUTPUTS_PLACE}
 """Rows that are further off than their bound, and why; one that comes within it has to leave this table."""
 
 
@@ -21,6 +25,7 @@ class PoolRow:
     """What the captures of one manager reserved, by measurement and by the ledger."""
 
     launch: str
+    file: str
     stage: str
     measured_mib: float
     predicted_mib: float
@@ -48,7 +53,7 @@ def pool_rows() -> tuple[PoolRow, ...]:
 def _rows_of(launch: SharedLaunch) -> Iterator[PoolRow]:
     lines = lines_of(launch.whole)
     for stage, size in _measured(launch).items():
-        yield PoolRow(launch.whole.name, stage, size / MIB, pool_bytes_of(stage, lines) / MIB)
+        yield PoolRow(launch.whole.name, launch.whole.file, stage, size / MIB, pool_bytes_of(stage, lines) / MIB)
 
 
 def _measured(launch: SharedLaunch) -> Counter[str]:

@@ -14,15 +14,21 @@ def test_rows_are_within_their_bound_but_for_the_named_ones() -> None:
     assert far == set(table.MISSED_POOLS)
 
 
-def test_every_launch_of_the_file_has_its_rows() -> None:
+def test_no_two_launches_have_one_name() -> None:
+    names = [launch.whole.name for launch in measured.shared_launches()]
+
+    assert len(names) == len(set(names)) == 17
+
+
+def test_every_launch_of_the_files_has_its_rows() -> None:
     stages: dict[str, list[str]] = {launch.whole.name: [] for launch in measured.shared_launches()}
     for row in table.pool_rows():
         stages[row.launch].append(row.stage)
 
-    assert stages["k0"] == ["target"]
-    assert stages["k1"] == ["target", "step 0"]
-    drafting = [found for name, found in stages.items() if name not in ("k0", "k1")]
-    assert len(drafting) == 7
+    assert all(stages[name] == ["target"] for name in ("k0", "8b-k0", "30b-k0"))
+    assert all(stages[name] == ["target", "step 0"] for name in ("k1", "8b-k1", "30b-k1"))
+    drafting = [found for name, found in stages.items() if not name.endswith(("k0", "k1"))]
+    assert len(drafting) == 11
     assert all(found == ["target", "step 0", "later steps"] for found in drafting)
 
 
@@ -41,12 +47,12 @@ def test_graphs_that_are_no_longer_planned_are_not_counted() -> None:
     [(1000.0, 860.0, True), (1000.0, 840.0, False), (100.0, 130.0, True), (0.0, 30.0, True), (0.0, 40.0, False)],
 )
 def test_a_share_or_a_size_bounds_a_row(measured_mib: float, predicted_mib: float, is_within: bool) -> None:
-    assert table.PoolRow("a", "target", measured_mib, predicted_mib).is_within == is_within
+    assert table.PoolRow("a", "a.json", "target", measured_mib, predicted_mib).is_within == is_within
 
 
 def test_no_row_is_within_its_bound_whatever_is_predicted() -> None:
     """Neither nothing nor twice as much would do for a runner that reserved something."""
     held = [row for row in table.pool_rows() if row.measured_mib]
 
-    assert len(held) == 23
+    assert len(held) == 34
     assert not any(replace(row, predicted_mib=share * row.measured_mib).is_within for row in held for share in (0, 2))

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from measured_launches import document
+from measured_launches import bench_files, document
 
 from doc_pages.bench_prompts import prompts_words
 from doc_pages.markdown import code, page, sentences, table
@@ -27,7 +27,7 @@ def measured_page(root: Path) -> str:
             "[two equal servers differ](curves.md#twins). "
             "Weights are dummies where acceptance is modelled: a rule accepts drafts at the rate of the spec."
         ),
-        *(part for path in sorted(folder.glob("*-bench-*.json")) for part in _bench(path)),
+        *(part for path in bench_files() for part in _bench(path)),
         "## Launches checked graph by graph",
         table(
             ("file", "lowering", "spec", "planned graphs", "as planned", "at exit"),

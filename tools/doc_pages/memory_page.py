@@ -89,26 +89,50 @@ def _own(rows: tuple[predicted.Row, ...]) -> Iterator[str]:
 
 def _shared() -> Iterator[str]:
     """Launches whose device figures are everybody's, and whose pools are their own."""
-    file = measured.SHARED_FILE
-    held = measured.document(file)
     yield "## Pools of launches that shared a GPU"
     yield sentences(
-        f"{' and '.join(held['device'])}, driver {held['driver']}; vllm {held['versions']['vllm']}, torch "
-        f"{held['versions']['torch']}; FlashInfer absent; {held['date']}. Dummy weights; `v-` launches are of a 0.6B "
-        "model in bf16, the others of an 8B one with FP8 blocks. Several servers ran at once on the GPU, so only what "
-        "the captures of each runner reserved in the allocator of their own process is here. Rows of graphs of which "
-        "the widest is no longer planned are on neither side. A row is within its "
+        "Several servers ran at once on one GPU, so only what the captures of each runner reserved in the allocator of "
+        "their own process is here. Dummy weights, FlashInfer absent. "
+        "Rows of graphs of which the widest is no longer planned are on neither side. A row is within its "
         f"bound where it is within {pools.POOL_BOUND:.0%} or {pools.POOL_BOUND_MIB:.0f} MiB. "
-        "Nothing was fitted on these rows. `k7` and `p-8b` capture the target's widest FULL graph "
-        "before the PIECEWISE ones, while the ledger plays PIECEWISE first; the second FULL graph of theirs made the "
-        "pool grow by 240 MiB, which is not explained. `load` was captured while KV splits were allowed up to 4,096 "
-        "tokens, where its plan now ends at 1,792; `k3` beside `k1` says that this is about 40 MiB. "
-        f"File: [{file}](../measurements/{file})."
+        "Nothing was fitted on these rows."
+    )
+    yield from (part for file in measured.SHARED_FILES for part in _shared_file(file))
+
+
+def _shared_file(file: str) -> Iterator[str]:
+    held = measured.document(file)
+    yield f"### {file.removesuffix('.json')}"
+    yield sentences(
+        f"{' and '.join(held['device'])}, driver {held['driver']}; vllm {held['versions']['vllm']}, torch "
+        f"{held['versions']['torch']}; {held['date']}. {_SHARED_NOTES[file]} File: [{file}](../measurements/{file})."
     )
     yield table(
         ("launch", "runner", "measured MiB", "predicted MiB", "error", "verdict"),
-        [_pool(row) for row in pools.pool_rows()],
+        [_pool(row) for row in pools.pool_rows() if row.file == file],
     )
+
+
+_SHARED_NOTES = {
+    "2026-12-01-h200-launches-extension.json": (
+        "`v-` launches are of a 0.6B model in bf16, the others of an 8B one with FP8 blocks. "
+        "`k7` and `p-8b` capture the target's widest FULL graph before the PIECEWISE ones, while the ledger plays "
+        "PIECEWISE first; the second FULL graph of theirs made the pool grow by 240 MiB, which is not explained. "
+        "`load` was captured while KV splits were allowed up to 4,096 tokens, where its plan now ends at 1,792; `k3` "
+        "beside `k1` says that this is about 40 MiB."
+    ),
+    "2026-12-01-h200-launches-bench-8b-fp8.json": (
+        "Arms of a bench of an 8B model with FP8 blocks, with prefill graphs up to 8,192 tokens. "
+        "All but `8b-k0`, which drafts nothing, were under `one_capture_stream`: what the target reserved was enough "
+        "for the drafter too."
+    ),
+    "2026-12-01-h200-launches-bench-30b-a3b-fp8.json": (
+        "Arms of a bench of a 30B mixture of experts with FP8 blocks, with prefill graphs up to 8,192 tokens and no "
+        "remedy. `30b-spec` and `30b-k1` have the same PIECEWISE graphs of the target, which took 32 MiB more in the "
+        "latter."
+    ),
+}
+"""What a reader has to know of a file's launches."""
 
 
 def _pool(row: pools.PoolRow) -> tuple[str, ...]:
