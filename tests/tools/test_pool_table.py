@@ -14,6 +14,16 @@ def test_rows_are_within_their_bound_but_for_the_named_ones() -> None:
     assert far == set(table.MISSED_POOLS)
 
 
+def test_what_was_measured_lies_within_the_bars() -> None:
+    """Those of the named ones too: what is not known of a pool is in its bar."""
+    for launch in measured.shared_launches():
+        lines = table.lines_of(launch.whole)
+        low, high = (tuple(replace(line, size=getattr(line, end)) for line in lines) for end in ("low", "high"))
+        for row in (one for one in table.pool_rows() if one.launch == launch.whole.name):
+            ends = [table.pool_bytes_of(row.stage, ended) / measured.MIB for ended in (low, high)]
+            assert ends[0] - table.POOL_BOUND_MIB <= row.measured_mib <= ends[1] + table.POOL_BOUND_MIB, row
+
+
 def test_no_two_launches_have_one_name() -> None:
     names = [launch.whole.name for launch in measured.shared_launches()]
 

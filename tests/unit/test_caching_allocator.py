@@ -82,6 +82,17 @@ def test_a_copy_goes_its_own_way() -> None:
     assert "d" not in memory.grown_bytes
 
 
+def test_the_widest_free_block_may_be_the_rest_of_a_segment() -> None:
+    memory = CachingAllocator()
+    whole, small = (memory.take(size * MIB, "a") for size in (100, 30))
+    assert memory.widest_free_bytes == 0
+
+    memory.give(whole, small)
+    memory.take(40 * MIB, "b")
+
+    assert memory.widest_free_bytes == 60 * MIB
+
+
 def test_only_wholly_free_segments_are_given_back() -> None:
     memory = CachingAllocator()
     kept, *free = [memory.take(size * MIB, "a") for size in (30, 20, 40)]
@@ -105,6 +116,7 @@ def test_without_gaps_the_most_that_is_taken_at_once_is_reserved() -> None:
 
     assert memory.reserved_bytes == 160 * MIB
     assert memory.kept_bytes == 90 * MIB
+    assert memory.widest_free_bytes == 70 * MIB
     assert +memory.grown_bytes == {"a": 100 * MIB, "b": 40 * MIB, "d": 20 * MIB}
 
 

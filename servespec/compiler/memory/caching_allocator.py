@@ -55,6 +55,10 @@ class Allocator(Protocol):
     def kept_bytes(self) -> Bytes:
         """What is left when all that is wholly free has been given back."""
 
+    @property
+    def widest_free_bytes(self) -> Bytes:
+        """The largest block that is free."""
+
     def take(self, size_bytes: int, owner: str, stream: int = CAPTURE_STREAM, /) -> Block: ...
 
     def give(self, *blocks: Block) -> None: ...
@@ -84,6 +88,11 @@ class CachingAllocator:
     def kept_bytes(self) -> Bytes:
         kept = (one.size_bytes for one in self._all_segments if any(not block.is_free for block in one.blocks))
         return Bytes(sum(kept))
+
+    @property
+    def widest_free_bytes(self) -> Bytes:
+        free = (block.size_bytes for one in self._all_segments for block in one.blocks if block.is_free)
+        return Bytes(max(free, default=0))
 
     @property
     def _all_segments(self) -> tuple[_Segment, ...]:
@@ -157,6 +166,10 @@ class PerfectAllocator:
     @property
     def kept_bytes(self) -> Bytes:
         return Bytes(self._taken_bytes)
+
+    @property
+    def widest_free_bytes(self) -> Bytes:
+        return Bytes(self._whole.size_bytes - self._taken_bytes)
 
     def take(self, size_bytes: int, owner: str, _stream: int = CAPTURE_STREAM, /) -> Block:
         self._taken_bytes += size_bytes

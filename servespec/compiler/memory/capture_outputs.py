@@ -32,7 +32,7 @@ def output_lines(
     """The buffers that FULL graphs copy the target's outputs to, and the segments that they keep from being freed.
 
     They are made after the first eager run, before its tensors are given back, from whatever free block fits.  Which
-    one that is turns on small things, so a whole call's accumulators are the upper end.
+    one that is turns on small things, so the widest that was free is the upper end, or a whole call's accumulators.
     """
     if not target.forward.hidden:
         return
@@ -40,20 +40,24 @@ def output_lines(
     size = Bytes(tokens * count * target.forward.hidden)
     because = f"{tokens} tokens x {count} tensors x {target.forward.hidden} bytes"
     yield exact_line(f"target: {_OUTPUTS}", Holder.TARGET, Part.GRAPHS, size, because)
-    kept = Bytes(max(_kept_by_outputs(target, tokens, count, bound, allocator()) - size, 0))
+    all_kept, widest = _kept_by_outputs(target, tokens, count, bound, allocator())
+    kept = Bytes(max(all_kept - size, 0))
     because = f"rest of the segments that the first eager run of {tokens} tokens left, which the capture outputs share"
     line = target.line(f"memory kept by {_OUTPUTS}", kept, 0.0, 1.0, because)
     one_call = max(target.forward.accumulators, default=0) * tokens if tokens <= bound else 0
-    yield replace(line, high=Bytes(max(kept, one_call)))
+    yield replace(line, high=Bytes(max(kept, one_call, widest - size)))
 
 
-def _kept_by_outputs(target: Manager, tokens: Tokens, count: int, bound: Tokens, memory: Allocator) -> Bytes:
-    """What stays of the first eager run, of as many tokens as the widest graph has."""
+def _kept_by_outputs(
+    target: Manager, tokens: Tokens, count: int, bound: Tokens, memory: Allocator
+) -> tuple[Bytes, Bytes]:
+    """What stays of the first eager run, of as many tokens as the widest graph has, and the widest block free in it."""
     live = target.forward.run(memory, tokens, _eager_attention(tokens, bound, Attention.OF_SHORT_CONTEXT))
+    widest_bytes = memory.widest_free_bytes
     for _ in range(count):
         memory.take(target.forward.hidden * tokens, _OUTPUTS)
     memory.give(*live.all)
-    return memory.kept_bytes
+    return memory.kept_bytes, widest_bytes
 
 
 def eager_rest(target: Manager, count: int, bound: Tokens) -> Bytes:
