@@ -23,7 +23,8 @@ def activation_peak(resolution: Resolution, target: Decoder, split: Split, stage
 
     Only the last stage samples.  A launch that compiles holds more than later ones, whose code is in the cache: kernels
     are tried on tensors of their own.
-    Source: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.profile_run.
+    Sources: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.profile_run; vllm/config/compilation.py:
+    CompilationConfig.__post_init__, which asks for `benchmark_combo_kernel`.
     """
     frame, dimensions = resolution.frame, target.dimensions
     tokens, compiling = frame.max_num_batched_tokens, COMPILING_SHARE.value if _compiles(resolution) else 1.0

@@ -4,7 +4,7 @@ A piece goes from one attention call to the next: it is given what the call wrot
 keys, the buffer for the next output and the next residual.  Norms and sums are fused into the kernels around them, so
 that a residual is summed anew wherever it is read, and written once, beside the norm before the next attention.
 What a piece is given stays until it returns.  A buffer whose last reader is done serves a later one of its size.
-`tests/differential/test_compiled_pieces.py` compiles such pieces and compares.
+`tests/differential/test_compiled_pieces.py` has Inductor write such pieces for an H200 and compares.
 """
 
 from collections.abc import Sequence
@@ -49,8 +49,7 @@ class CompiledPieces(DecoderStep):
         return tuple(dict.fromkeys((*waiting, self.residual, *self.given)))
 
     def run_layer(self, layer: int) -> None:
-        self.keep_input_of(layer)
-        self._attend(layer, self._normed())
+        self._attend(layer, self._normed(layer))
         self._mlp()
 
     def finish(self) -> Outputs:
@@ -77,13 +76,22 @@ class CompiledPieces(DecoderStep):
         elements = width // _BF16_BYTES
         return _Buffer(None, (self.take(elements), self.take(_SCALE_BYTES * elements // group)))
 
-    def _normed(self) -> list[_Buffer]:
-        """What the piece is done with once queries and keys are made: what was added, and what the matrix reads."""
+    def _normed(self, layer: int) -> list[_Buffer]:
+        """What the piece is done with once queries and keys are made: what was added, and what the matrix reads.
+
+        One kernel makes what the matrix reads, the residual and what the drafter reads; a norm that quantizes is a
+        kernel of the engine's, before which the last is made.
+        """
         forward = self.forward
         if self.attended is None or self.made is None:
+            self.keep_input_of(layer)
             return [self._operand(forward.first_operand or forward.hidden)]
+        if forward.scale_group:
+            self.keep_input_of(layer)
         read = self._operand(forward.hidden)
         self.residual = self.take(forward.stream)
+        if not forward.scale_group:
+            self.keep_input_of(layer)
         self.memory.give(self.attended)
         added, self.attended, self.made = _Buffer(forward.hidden, (self.made,)), None, None
         return [added, read]
