@@ -55,7 +55,6 @@ MISSED: Mapping[tuple[str, str], str] = {
         ),
         "0.06 GiB of context and 0.04 of graphs, which are 3 % of a model this small",
     ),
-    ("MiniMax-M3 EAGLE3 K=3, plan", "step 0 PIECEWISE"): "what an eager head makes of its inputs is not all played",
     ("MiniMax-M3 EAGLE3 K=3, stock", "KV tokens"): _ENCODERS,
     ("MiniMax-M3 EAGLE3 K=3, plan", "KV tokens"): _ENCODERS,
     (_TWO_RANKS, "held"): "0.95 GiB are made after the profile run and before the first capture, 0.31 on one rank; "

@@ -33,8 +33,16 @@ def most_bytes(forward: ForwardPass) -> Bytes:
     return memory.reserved_bytes
 
 
-def test_an_eager_layer_holds_the_residual_beside_its_mlp() -> None:
-    assert most_bytes(EAGER) == HIDDEN + WIDE + GATED
+def test_an_eager_layer_holds_the_residual_and_what_its_mlp_reads_beside_it() -> None:
+    assert most_bytes(EAGER) == HIDDEN + HIDDEN + WIDE + GATED
+
+
+def test_an_eager_draft_head_holds_what_attention_reads_until_its_last_matrix_is_done() -> None:
+    """Two inputs, the tensor that both are copied to, what attention wrote, and what its last matrix made of that."""
+    no_others = {"projected": 0, "query": 0, "key": 0, "wide": 0, "gated": 0, "router": 0}
+    head = replace(EAGER, layers=1, inputs=2 * HIDDEN, first_operand=2 * HIDDEN, is_given_residual=True, **no_others)
+
+    assert most_bytes(head) == 2 * HIDDEN + 2 * HIDDEN + HIDDEN + HIDDEN
 
 
 def test_a_compiled_piece_holds_what_it_was_given_too() -> None:

@@ -81,7 +81,8 @@ class _EagerStep(DecoderStep):
     """A pass on its way.
 
     A layer adds twice to the residual: what attention's last matrix made, and what the MLP's did.  ``made`` is what
-    waits to be added, None before the first layer.
+    waits to be added, None before the first layer.  What attention and the MLP are called with stays until they return,
+    because the layer that calls them refers to it.
     """
 
     def __init__(self, forward: ForwardPass, memory: Allocator, tokens: int, attention: Attention) -> None:
@@ -98,8 +99,10 @@ class _EagerStep(DecoderStep):
 
     def run_layer(self, layer: int) -> None:
         self.keep_input_of(layer)
-        output = self._attend(layer, self._input())
-        self._mlp(self._project(output))
+        normed = self._input()
+        projected = self._project(self._attend(layer))
+        self.memory.give(normed)
+        self._mlp(projected)
         if self.forward.has_parallel_states:
             self.memory.give(self._add_to_residual())
 
@@ -120,15 +123,19 @@ class _EagerStep(DecoderStep):
     def _input(self) -> Block:
         """The first layer's is the norm of the residual itself; later ones add to it, parallel states before that."""
         if self.made is None:
-            return self.take(self.forward.hidden)
+            normed = self.take(self.forward.hidden)
+            if not self.forward.first_operand:
+                return normed
+            beside = self.take(self.forward.first_operand)
+            self.memory.give(normed)
+            return beside
         if not self.forward.has_parallel_states:
             self.memory.give(self._add_to_residual())
         return self.made
 
-    def _attend(self, layer: int, normed: Block) -> Block:
+    def _attend(self, layer: int) -> Block:
         forward, memory = self.forward, self.memory
         projected = self.take(forward.projected)
-        memory.give(normed)
         operands = [self.take(width) for width in (forward.query, forward.key)]
         output = self.take(forward.output)
         self.run_operator(layer)
@@ -147,16 +154,17 @@ class _EagerStep(DecoderStep):
         forward, memory = self.forward, self.memory
         if forward.wide:
             wide = self.take(forward.wide)
-            memory.give(normed)
-            normed = self.take(forward.gated)
+            gated = self.take(forward.gated)
             memory.give(wide)
+            made = self.take(forward.hidden)
+            memory.give(gated)
         else:
             memory.give(self.take(forward.router))
-        made = self.take(forward.hidden)
+            made = self.take(forward.hidden)
         if forward.experts:
             forward.experts.run(memory, self.tokens)
-        memory.give(normed)
         self.made = self.summed(made)
+        memory.give(normed)
 
     def _add_to_residual(self) -> Block:
         """The residual of before, which is still taken."""

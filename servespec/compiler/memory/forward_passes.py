@@ -90,8 +90,9 @@ def draft_pass(resolution: Resolution, splits: int) -> ModelPass:
     """The drafter's; a drafter that is part of the target's checkpoint has the target's widths.
 
     Draft heads of the EAGLE family read the embedding beside the hidden state: compiled, in one tensor that their norms
-    write; else both stay to the end.
-    Source: vllm/model_executor/models/llama_eagle3.py: LlamaModel.forward, LlamaDecoderLayer.forward.
+    write; else in one that both are copied to, they stay to the end, and queries and keys are turned where they are.
+    Sources: vllm/model_executor/models/llama_eagle3.py: LlamaModel.forward, LlamaDecoderLayer.forward;
+    vllm/model_executor/layers/rotary_embedding/base.py: RotaryEmbedding.forward_cuda.
     """
     request = resolution.request
     model, is_block = request.draft or request.target, resolution.drafting.kind is DrafterKind.BLOCK
@@ -104,10 +105,8 @@ def draft_pass(resolution: Resolution, splits: int) -> ModelPass:
     if is_block:
         return own
     given = _reads_hidden_states(resolution)
-    if own.is_compiled:
-        return replace(own, first_operand=2 * own.hidden, is_given_residual=given)
-    projected = own.projected + 2 * own.hidden
-    return replace(own, projected=projected, inputs=2 * own.hidden, is_given_residual=given)
+    head = replace(own, first_operand=2 * own.hidden, is_given_residual=given)
+    return head if own.is_compiled else replace(head, inputs=2 * own.hidden, query=0, key=0)
 
 
 def _reads_hidden_states(resolution: Resolution) -> bool:
