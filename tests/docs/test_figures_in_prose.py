@@ -13,7 +13,9 @@ from doc_pages.twins import Twins, distance_of
 
 from servespec.compiler.curves.step_times import step_times_of
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.memory import COUNT_BYTES
 from servespec.compiler.memory.graph_remedy import GraphRemedy
+from servespec.compiler.plan_rules import P150
 from servespec.runtime.bench.ratios import geometric_mean
 from servespec.schema.source import read_source
 from tests.plans import REPOSITORY
@@ -169,6 +171,17 @@ def test_the_engine_pads_a_cached_prompt_only_where_k_is_fixed() -> None:
         "if ( (self.num_spec_tokens > 0 and self.dynamic_sd_lookup is None) and self.num_sampled_tokens_per_step > 0 "
         "and num_new_tokens == 1"
     ) in text
+
+
+def test_what_compiling_takes_of_a_first_launch() -> None:
+    found = {one.name: one.values for one in measured.repeated()}
+    compiled, cached = min(found["KV tokens"]), max(found["KV tokens"])
+    peaks = [f"{end(found['peak of a step']) * 1024:,.0f}" for end in (max, min)]
+    text = (REPOSITORY / "docs/concepts/memory.md").read_text(encoding="utf-8")
+
+    assert f"{compiled:,} tokens of KV cache when it was compiled and {cached:,} when it was not" in text
+    assert f"{peaks[0]} against {peaks[1]} MiB for a dense 8B model" in P150.explanation
+    assert f"{512 * 151936 * COUNT_BYTES.value / measured.MIB:.0f} MiB at 512 requests and 151,936 tokens" in text
 
 
 def test_what_one_capture_stream_saved() -> None:

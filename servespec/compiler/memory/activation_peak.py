@@ -6,6 +6,7 @@ from servespec.compiler.facts.memory import COMPILING_SHARE, PADDED_HEADS, SAMPL
 from servespec.compiler.memory.auxiliary_states import aux_layers
 from servespec.compiler.memory.dimensions import CompressedDimensions, Dimensions
 from servespec.compiler.memory.expert_workspace import expert_workspace, gathered_ranks
+from servespec.compiler.memory.forward_passes import is_compiled
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
 from servespec.compiler.memory.split import Split
 from servespec.compiler.memory.stage import Stage
@@ -27,7 +28,7 @@ def activation_peak(resolution: Resolution, target: Decoder, split: Split, stage
     CompilationConfig.__post_init__, which asks for `benchmark_combo_kernel`.
     """
     frame, dimensions = resolution.frame, target.dimensions
-    tokens, compiling = frame.max_num_batched_tokens, COMPILING_SHARE.value if _compiles(resolution) else 1.0
+    tokens, compiling = frame.max_num_batched_tokens, COMPILING_SHARE.value if is_compiled(resolution) else 1.0
     sampler_bytes = 0
     if stage.is_last:
         logits = frame.max_num_seqs * dimensions.vocabulary
@@ -51,20 +52,15 @@ def activation_peak(resolution: Resolution, target: Decoder, split: Split, stage
     )
 
 
-def _compiles(resolution: Resolution) -> bool:
-    is_broken_up = bool(resolution.values["compilation.breakable_cudagraph"].value)
-    return not (is_broken_up or resolution.request.spec.model.enforce_eager)
-
-
 def _token_elements(resolution: Resolution, target: Decoder, split: Split) -> int:
-    """Of one token: three hidden states, those that go to the drafter, and what the widest MLP makes of it."""
+    """Of one token, in the layer with the widest MLP, beside the hidden states of ranks whose tokens experts see."""
     dimensions, experts = target.dimensions, target.dimensions.experts
     if dimensions.compressed is not None:
         pads_heads = resolution.device.compute_capability[0] != 12
         return _compressed_elements(dimensions, dimensions.compressed, split, pads_heads=pads_heads)
     gathered = 0 if experts is None else gathered_ranks(resolution.request.spec) - 1
     width = max(dimensions.mlp, experts.shared_width if experts else 0)
-    return (3 + aux_layers(resolution) + gathered) * dimensions.hidden + 3 * width // split.tensor
+    return gathered * dimensions.hidden + _layer_elements(resolution, dimensions.hidden, width, split)
 
 
 def _draft_elements(resolution: Resolution, target: Decoder, split: Split) -> int:
@@ -72,8 +68,12 @@ def _draft_elements(resolution: Resolution, target: Decoder, split: Split) -> in
     draft = resolution.request.draft
     if draft is None:
         return 0
-    width = draft.traits.intermediate_size or 0
-    return (3 + aux_layers(resolution)) * target.dimensions.hidden + 3 * width // split.tensor
+    return _layer_elements(resolution, target.dimensions.hidden, draft.traits.intermediate_size or 0, split)
+
+
+def _layer_elements(resolution: Resolution, hidden: int, width: int, split: Split) -> int:
+    """Three hidden states, those that go to the drafter, and both tensors of an MLP."""
+    return (3 + aux_layers(resolution)) * hidden + 3 * width // split.tensor
 
 
 def _compressed_elements(

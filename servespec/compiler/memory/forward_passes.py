@@ -153,7 +153,7 @@ def _decoder_pass(resolution: Resolution, model: Model, splits: int) -> ForwardP
         router=_BF16_BYTES * (traits.num_experts or 0),
         experts=expert_workspace(resolution, model),
         sums_over_ranks=ranks > 1,
-        is_compiled=_is_compiled(resolution),
+        is_compiled=is_compiled(resolution),
         scale_group=_scale_group(resolution, model),
         **_attention_widths(resolution, traits, splits),
     )
@@ -167,11 +167,13 @@ def _scale_group(resolution: Resolution, model: Model) -> int:
     """
     block = (model.traits.quantization_config or {}).get("weight_block_size")
     is_read = model.traits.quantization_method == "fp8" and resolution.device.compute_capability >= _FP8_CAPABILITY
-    return int(block[0]) if isinstance(block, list) and block and is_read and _is_compiled(resolution) else 0
+    return int(block[0]) if isinstance(block, list) and block and is_read and is_compiled(resolution) else 0
 
 
-def _is_compiled(resolution: Resolution) -> bool:
-    return not resolution.values["compilation.breakable_cudagraph"].value
+def is_compiled(resolution: Resolution) -> bool:
+    """Whether all between two attention calls is one compiled piece."""
+    is_broken_up = bool(resolution.values["compilation.breakable_cudagraph"].value)
+    return not (is_broken_up or resolution.request.spec.model.enforce_eager)
 
 
 def _attention_widths(resolution: Resolution, traits: ModelTraits, splits: int) -> dict[str, Any]:
