@@ -222,6 +222,7 @@ class Starts:
         modules = {
             "torch": {},
             "vllm.v1.worker.gpu_worker": {name: text.get(f"{STARTUP}:{name}") for name in names},
+            "vllm.v1.worker.gpu.model_runner": {"GPUModelRunner": type("GPUModelRunner", (), {"profile_run": None})},
             GROUPS: {"get_world_group": lambda: group},
         }
         put_modules(monkeypatch, modules)

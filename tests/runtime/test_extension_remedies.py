@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from servespec.compiler.graphs.hand_off import Remedy
 from servespec.compiler.plan import Plan
 from servespec.runtime.capture_report import report_capture
-from servespec.runtime.extension.measured_kv import agree_on_kept_kv, measured_kv_bytes
+from servespec.runtime.extension.measured_kv import agree_on_kept_kv, measured_kv_bytes, profiled_when_compiled
 from servespec.runtime.extension.remedies import apply_remedies, capture_on_one_stream, nested_weak_refs
 from tests.plans import Json
 from tests.runtime.test_capture_report import left, plan_of, report_of
@@ -236,6 +236,26 @@ def test_an_estimate_that_was_not_reserved_is_not_in_the_peak() -> None:
     worker.cudagraph_memory_estimate = 2 << 30
 
     assert measured(worker, reserves=False) == (60 - 9 - 3 << 30) - MARGIN_BYTES
+
+
+def test_the_peak_that_is_profiled_is_of_what_is_compiled(put: Put) -> None:
+    """The engine reads the highest that was allocated since it last asked to forget it."""
+    allocated_mib = {"now": 0, "peak": 0}
+    told: list[bool] = []
+
+    def engines_run(runner: str, *, randomize_inputs: bool) -> None:
+        """A step takes 928 MiB, and 1,792 while it compiles."""
+        told.append(randomize_inputs)
+        allocated_mib["peak"] = max(allocated_mib["peak"], 928 if len(told) > 1 else 1792)
+
+    def forget() -> None:
+        allocated_mib["peak"] = allocated_mib["now"]
+
+    put("torch", accelerator=SimpleNamespace(empty_cache=lambda: None, reset_peak_memory_stats=forget))
+
+    profiled_when_compiled(engines_run)("runner", randomize_inputs=True)
+
+    assert (told, allocated_mib["peak"]) == ([True, True], 928)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,7 @@ _REMEDIES = {
     "vllm/v1/worker/startup_plan.py": """compute_plan_fingerprint _load_plan _applicable_kv_cache_memory_bytes
         maybe_apply_startup_plan maybe_save_startup_plan""",
     "vllm/utils/mem_utils.py": "MemorySnapshot memory_profiling",
+    f"{_GPU}/model_runner.py": "GPUModelRunner.profile_run",
     "vllm/v1/worker/gpu_worker.py": "Worker.determine_available_memory Worker.compile_or_warm_up_model",
     f"{_DRAFTERS}/eagle/eagle3_utils.py": "requires_aux_hidden_states",
     f"{_DRAFTERS}/extract_hidden_states.py": "ExtractHiddenStatesSpeculator.propose",
@@ -65,6 +66,7 @@ _LOAD_AWARE = {
     f"{_GPU}/model_runner.py": """GPUModelRunner.execute_model GPUModelRunner.sample_tokens GPUModelRunner._dummy_run
         GPUModelRunner.add_requests GPUModelRunner.gather_batch_req_state GPUModelRunner.prepare_inputs""",
     f"{_DRAFTERS}/adaptive_verification.py": "AdaptiveVerificationManager maybe_create_adaptive_verification_manager",
+    f"{_DRAFTERS}/acceptance_estimator.py": "OnlineAcceptanceEstimator",
     f"{_DRAFTERS}/rejection_sampler.py": "RejectionSampler",
     f"{_DRAFTERS}/speculator.py": "DraftModelSpeculator.observe_verification",
 }

@@ -48,7 +48,7 @@ class Measurement:
     ``held_bytes`` is all but the KV cache once it had captured, ``peak_bytes`` what a step took above that, None where
     the engine did not profile it; ``before_bytes`` was in use before the worker's first look at the device.
     ``identity`` is everything but memory, address and graphs that the engine was started with, by what a person calls
-    it.  ``is_of_compiling`` says that the engine compiled its models then, which ``peak_bytes`` counts.
+    it.  ``is_of_compiling`` says that ``peak_bytes`` counts what compiling took.
     """
 
     name: str
@@ -86,8 +86,13 @@ def measurement_of(record: Json, name: str) -> Measurement | str:
         weights_bytes=memory["weights_bytes"],
         held_bytes=memory["held_bytes"],
         peak_bytes=None if None in peaks else max(peaks),
-        is_of_compiling=measured["engine_said"].get("compiled_graphs", 0) > 0,
+        is_of_compiling=measured["engine_said"].get("compiled_graphs", 0) > 0 and not _profiles_again(record),
     )
+
+
+def _profiles_again(record: Json) -> bool:
+    """Once all is compiled, by the remedy that needs to know what a later start takes."""
+    return Remedy.KV_FROM_MEASUREMENT in record.get("remedies", ())
 
 
 def _rows(runners: Sequence[Json], rank: int) -> Iterator[MeasuredRow]:

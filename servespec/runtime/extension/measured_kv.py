@@ -4,6 +4,8 @@ What the engine would keep for its next start holds its graphs twice, as it esti
 buffer that is made after its profile run.  Source: vllm/v1/worker/gpu_worker.py: Worker.compile_or_warm_up_model.
 """
 
+from collections.abc import Callable
+from functools import wraps
 from typing import Any, Final
 
 from servespec.runtime.extension.worker_memory import held_bytes, profiled_peak_bytes, settled_snapshot
@@ -20,6 +22,25 @@ def measured_kv_bytes(worker: Any) -> int:
     now = settled_snapshot(worker)
     peak_bytes = max(profiled_peak_bytes(worker) or 0, now.torch_peak - now.torch_allocated)
     return int(worker.requested_memory - held_bytes(worker, now) - peak_bytes - _MARGIN_BYTES)
+
+
+def profiled_when_compiled(engines_own: Callable[..., None]) -> Callable[..., None]:
+    """The engine's profile run, twice: its peak is that of the second, which compiles nothing.
+
+    While code is compiled, kernels are tried on tensors of their own; no step does that once the KV cache is there.
+    Every rank runs both, since the ranks of a group meet in them.
+    """
+
+    @wraps(engines_own)
+    def profile_run(*given: Any, **named: Any) -> None:
+        import torch
+
+        engines_own(*given, **named)
+        torch.accelerator.empty_cache()
+        torch.accelerator.reset_peak_memory_stats()
+        engines_own(*given, **named)
+
+    return profile_run
 
 
 def agree_on_kept_kv(worker: Any) -> bool:

@@ -21,6 +21,7 @@ from servespec.runtime.extension.load_aware import follow_load
 from servespec.runtime.extension.remedies import Counts, apply_remedies
 from servespec.runtime.extension.replay import VERIFY_VARIABLE, replay_after_warm_up
 from servespec.runtime.extension.report import Took, write_left, write_report
+from servespec.runtime.extension.ruled_acceptance import estimate_by_rule
 from servespec.runtime.extension.split_rule import bind_split_rule, widest_full_tokens
 from servespec.runtime.extension.step_times import STEPS_VARIABLE, time_after_warm_up
 
@@ -44,6 +45,7 @@ class PlannedGraphs:
         if LOAD_AWARE_KEY in given:
             from_requests, fixed_below = given[LOAD_AWARE_KEY]
             follow_load(worker.model_runner, from_requests, fixed_below, varlen_tokens(given["managers"]))
+            _estimate_by_rule(worker.vllm_config.speculative_config)
         _report_after_capture(worker, meter, given["sha256"], apply_remedies(given.get("remedies", ())))
         replay_after_warm_up(worker, given["sha256"])
         time_after_warm_up(worker, given["sha256"])
@@ -111,6 +113,13 @@ def _check_other_ranks(sha256: str) -> None:
     torch.distributed.all_gather_object(everyone, sha256, group=group.cpu_group)
     if set(everyone) != {sha256}:
         raise PlanMismatchError(f"the ranks were handed {len(set(everyone))} different plans")
+
+
+def _estimate_by_rule(speculative: Any) -> None:
+    if speculative.rejection_sample_method == "synthetic":
+        from vllm.v1.worker.gpu.spec_decode.acceptance_estimator import OnlineAcceptanceEstimator
+
+        estimate_by_rule(speculative.synthetic_acceptance_rates, OnlineAcceptanceEstimator)
 
 
 def _engine_types() -> EngineTypes:
