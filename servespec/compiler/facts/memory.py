@@ -117,6 +117,10 @@ def _measured(value: int, quote: str, note: str) -> Sourced[Bytes]:
     return Sourced(Bytes(value), "bytes", _LAUNCHES, "0.33.0", "launches", quote, note)
 
 
+_TRACE = "docs/measurements/2026-12-01-h200-memory-trace.json"
+"""Of an allocator in a launch that compiled."""
+
+
 SAMPLER_LOGIT: Final = in_engine(
     6,
     "bytes",
@@ -124,15 +128,41 @@ SAMPLER_LOGIT: Final = in_engine(
     "logits = torch.empty_like(logits, dtype=torch.float32).copy_(logits)",
     "for each request and token of the vocabulary: what the head makes in 2 bytes and its copy in 4",
 )
-COMPILING_SHARE: Final = Sourced(
-    1.85,
-    "of what a step holds at once",
-    _LAUNCHES,
+EXAMPLE_TENSORS: Final = Sourced(
+    2,
+    "hidden states",
+    _TRACE,
+    "0.33.0",
+    "profile",
+    "generate_example_value",
+    "that the first kernel of a target writes: the embedded tokens, and their norm",
+)
+DRAFT_EXAMPLE_TENSORS: Final = Sourced(
+    5,
+    "hidden states",
+    "docs/measurements/2026-11-30-h200-memory-launches-1.json",
     "0.33.0",
     "launches",
-    "peak of a step: 0.86 and 1.75",
-    "while a first launch compiles; with the compiled code at hand it is 0.97 of it, in launches of "
-    "docs/measurements/2026-11-30-h200-memory-launches-1.json",
+    '"peak_bytes": 1879118336',
+    "of the first kernel of a drafter: the target's, and twice both halves of what its matrix reads",
+)
+CACHE_FLUSH: Final = Sourced(
+    Bytes(60 << 20),
+    "bytes",
+    _TRACE,
+    "0.33.0",
+    "profile",
+    "benchmark_gpu",
+    "that are written between two timed runs of a kernel",
+)
+LEFT_BY_PROFILE: Final = Sourced(
+    Bytes(95 << 20),
+    "bytes",
+    _TRACE,
+    "0.33.0",
+    "profile",
+    "apply_top_k_top_p_triton",
+    "that the first run of the sampler and of a matrix product leave held, above which the engine takes its peak",
 )
 COUNT_BYTES: Final = in_engine(
     4,

@@ -1,8 +1,16 @@
 """What a step takes above what stays: the peak of the engine's profile run."""
 
+from dataclasses import replace
 from math import ceil
 
-from servespec.compiler.facts.memory import COMPILING_SHARE, PADDED_HEADS, SAMPLER_LOGIT
+from servespec.compiler.facts.memory import (
+    CACHE_FLUSH,
+    DRAFT_EXAMPLE_TENSORS,
+    EXAMPLE_TENSORS,
+    LEFT_BY_PROFILE,
+    PADDED_HEADS,
+    SAMPLER_LOGIT,
+)
 from servespec.compiler.memory.auxiliary_states import aux_layers
 from servespec.compiler.memory.dimensions import CompressedDimensions, Dimensions
 from servespec.compiler.memory.expert_workspace import expert_workspace, gathered_ranks
@@ -15,41 +23,83 @@ from servespec.compiler.resolve.resolution import Resolution
 from servespec.units import Bytes
 
 _ELEMENT_BYTES = 2
-# chosen: code that is compiled already takes half, a kernel's workspace more
-_PEAK_LOW, _PEAK_HIGH = 0.5, 0.35
+# chosen: architectures that were not measured hold less or more at once, a kernel's workspace is not counted
+_STEP_LOW, _PEAK_HIGH = 0.2, 0.35
 
 
 def activation_peak(resolution: Resolution, target: Decoder, split: Split, stage: Stage) -> MemoryLine:
-    """The wider of what a step holds at once and what the sampler does, which run one after the other.
+    """The widest moment of the profile run, above what that leaves held, of those that come one after the other.
 
-    Only the last stage samples.  A launch that compiles holds more than later ones, whose code is in the cache: kernels
-    are tried on tensors of their own.
-    Sources: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.profile_run; vllm/config/compilation.py:
-    CompilationConfig.__post_init__, which asks for `benchmark_combo_kernel`.
+    The lower end is of a launch whose code is in the cache, which compiles nothing.  Only the last stage samples.
+    Source: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.profile_run.
     """
-    frame, dimensions = resolution.frame, target.dimensions
-    tokens, compiling = frame.max_num_batched_tokens, COMPILING_SHARE.value if is_compiled(resolution) else 1.0
-    sampler_bytes = 0
-    if stage.is_last:
-        logits = frame.max_num_seqs * dimensions.vocabulary
-        sampler_bytes = logits * SAMPLER_LOGIT.value + tokens * dimensions.hidden * _ELEMENT_BYTES
-    own = expert_workspace(resolution, resolution.request.target)
-    target_bytes = tokens * _token_elements(resolution, target, split) * _ELEMENT_BYTES
-    target_bytes += 0 if own is None else own.size_bytes(tokens)
-    draft_bytes = tokens * _draft_elements(resolution, target, split) * _ELEMENT_BYTES if stage.is_last else 0
-    step_bytes = int(max(target_bytes, draft_bytes) * compiling)
-    because = f"one step of {tokens} tokens" + (", while a first launch compiles" if compiling > 1 else "")
-    if sampler_bytes > step_bytes:
-        because = f"sampling of {frame.max_num_seqs} requests by {dimensions.vocabulary} tokens"
-    return line_within(
+    frame, left_bytes = resolution.frame, 0 if _profiles_again(resolution) else LEFT_BY_PROFILE.value
+    tokens = frame.max_num_batched_tokens
+    step_bytes = max(_step_bytes(resolution, target, split, stage) - left_bytes, 0)
+    sampler_bytes = _sampler_bytes(resolution, target) if stage.is_last else 0
+    compiling_bytes = _compiling_bytes(resolution, target, split, stage) - left_bytes
+    because = {
+        step_bytes: f"one step of {tokens} tokens",
+        sampler_bytes: f"sampling of {frame.max_num_seqs} requests by {target.dimensions.vocabulary} tokens",
+        compiling_bytes: f"a first launch compiles, and tries kernels on tensors of {tokens} tokens and an embedding",
+    }
+    later_bytes = max(step_bytes, sampler_bytes)
+    size = Bytes(max(later_bytes, compiling_bytes))
+    line = line_within(
         owner="peak of a step",
         holder=Holder.ENGINE,
         part=Part.ACTIVATIONS,
-        size=Bytes(max(sampler_bytes, step_bytes)),
-        low_share=_PEAK_LOW,
+        size=size,
+        low_share=_STEP_LOW,
         high_share=_PEAK_HIGH,
-        because=because,
+        because=because[size],
     )
+    return replace(line, low=Bytes(int(later_bytes * (1 - _STEP_LOW))))
+
+
+def _profiles_again(resolution: Resolution) -> bool:
+    """Once all is compiled and made, by the remedy that needs to know what a later start takes."""
+    return resolution.request.spec.remedies.kv_from_measurement is True
+
+
+def _step_bytes(resolution: Resolution, target: Decoder, split: Split, stage: Stage) -> int:
+    tokens, own = resolution.frame.max_num_batched_tokens, expert_workspace(resolution, resolution.request.target)
+    target_bytes = tokens * _token_elements(resolution, target, split) * _ELEMENT_BYTES
+    target_bytes += 0 if own is None else own.size_bytes(tokens)
+    draft_bytes = tokens * _draft_elements(resolution, target, split) * _ELEMENT_BYTES if stage.is_last else 0
+    return max(target_bytes, draft_bytes)
+
+
+def _sampler_bytes(resolution: Resolution, target: Decoder) -> int:
+    frame, dimensions = resolution.frame, target.dimensions
+    logits_bytes = frame.max_num_seqs * dimensions.vocabulary * SAMPLER_LOGIT.value
+    return logits_bytes + frame.max_num_batched_tokens * dimensions.hidden * _ELEMENT_BYTES
+
+
+def _compiling_bytes(resolution: Resolution, target: Decoder, split: Split, stage: Stage) -> int:
+    """What the first kernels are tried on: tensors of their own, as large as those that they will read and write.
+
+    They look tokens up, so that an embedding of one rank is among them.  The drafter's are tried while the target's
+    outputs wait.  Source: torch/_inductor/codegen/wrapper.py: generate_and_run_autotune_block.
+    """
+    if not is_compiled(resolution) or _profiles_again(resolution):
+        return 0
+    hidden_bytes = resolution.frame.max_num_batched_tokens * target.dimensions.hidden * _ELEMENT_BYTES
+    embedding_bytes = target.dimensions.vocabulary // split.tensor * target.dimensions.hidden * _ELEMENT_BYTES
+    tried = embedding_bytes + EXAMPLE_TENSORS.value * hidden_bytes if stage.is_first else 0
+    if resolution.request.draft is None or not stage.is_last:
+        return tried
+    drafters = _handed_to_drafter(resolution) + DRAFT_EXAMPLE_TENSORS.value
+    return max(tried, embedding_bytes + drafters * hidden_bytes + CACHE_FLUSH.value)
+
+
+def _handed_to_drafter(resolution: Resolution) -> int:
+    """Hidden states that wait while it runs: the last one, those of other layers, and what they are combined to.
+
+    Source: vllm/v1/worker/gpu/spec_decode/target_dependent_ar/speculator.py: TargetDependentARSpeculator.propose.
+    """
+    count = aux_layers(resolution)
+    return 1 + count + (count > 0)
 
 
 def _token_elements(resolution: Resolution, target: Decoder, split: Split) -> int:
@@ -64,11 +114,16 @@ def _token_elements(resolution: Resolution, target: Decoder, split: Split) -> in
 
 
 def _draft_elements(resolution: Resolution, target: Decoder, split: Split) -> int:
-    """The same of the drafter, while the target's are kept; 0 where the drafter is part of the target."""
+    """Of one token in the drafter's MLP: beside what waits, a residual, what attention wrote, and the MLP's tensors.
+
+    0 where the drafter is part of the target.
+    """
     draft = resolution.request.draft
     if draft is None:
         return 0
-    return _layer_elements(resolution, target.dimensions.hidden, draft.traits.intermediate_size or 0, split)
+    query = (draft.traits.num_attention_heads or 0) * (draft.traits.head_size or 0)
+    width = draft.traits.intermediate_size or 0
+    return (_handed_to_drafter(resolution) + 1) * target.dimensions.hidden + (query + 3 * width) // split.tensor
 
 
 def _layer_elements(resolution: Resolution, hidden: int, width: int, split: Split) -> int:

@@ -79,8 +79,9 @@ class CompiledPieces(DecoderStep):
     def _normed(self, layer: int) -> list[_Buffer]:
         """What the piece is done with once queries and keys are made: what was added, and what the matrix reads.
 
-        One kernel makes what the matrix reads, the residual and what the drafter reads; a norm that quantizes is a
-        kernel of the engine's, before which the last is made.
+        One kernel makes the residual, what the matrix reads and what the drafter reads, in the order in which the
+        engine's graph has them once its norms are lowered; a norm that quantizes is a kernel of the engine's, before
+        which the last is made.
         """
         forward = self.forward
         if self.attended is None or self.made is None:
@@ -88,9 +89,11 @@ class CompiledPieces(DecoderStep):
             return [self._operand(forward.first_operand or forward.hidden)]
         if forward.scale_group:
             self.keep_input_of(layer)
-        read = self._operand(forward.hidden)
-        self.residual = self.take(forward.stream)
-        if not forward.scale_group:
+            read = self._operand(forward.hidden)
+            self.residual = self.take(forward.stream)
+        else:
+            self.residual = self.take(forward.stream)
+            read = self._operand(forward.hidden)
             self.keep_input_of(layer)
         self.memory.give(self.attended)
         added, self.attended, self.made = _Buffer(forward.hidden, (self.made,)), None, None
