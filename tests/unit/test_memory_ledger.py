@@ -29,6 +29,7 @@ from tests.memory_cases import QWEN3_8B, QWEN3_30B, eagle3_of, planned_model
 from tests.plans import compiled, model_folder, spec_of
 
 GIB = 1 << 30
+EAGLE3 = model_folder("eagle3-draft")
 NO_ESTIMATE = {"gpu_memory_utilization": 0.85, "estimate_cudagraph_memory": False}
 LAUNCHES = [
     (QWEN3_30B, 7, 256, NO_ESTIMATE, 57.93, 0.86, 60.04, 642_400),
@@ -136,6 +137,36 @@ def test_graphs_beyond_the_estimate_may_not_fit_the_device() -> None:
     assert made(full, GRAPHS, line(Part.GRAPHS, 0.96)).fits is Fit.YES
     assert made(full, (line(Part.GRAPHS, 0.96, 0.5, 3.5),), line(Part.GRAPHS, 0.96)).fits is Fit.MARGINAL
     assert made(full, (line(Part.GRAPHS, 4.0),), line(Part.GRAPHS, 0.96)).fits is Fit.NO
+
+
+def test_graphs_that_turn_out_larger_raise_the_engines_estimate_with_them() -> None:
+    """So that the cache gives way to them, where it follows the budget and the engine is asked."""
+    profiled, other = (line(Part.GRAPHS, 2.0, 1.0, 5.0, moves_estimate=moves) for moves in (True, False))
+    plan, off = llama(), llama(memory={"estimate_cudagraph_memory": False})
+
+    def beyond(plan: Plan, graphs: MemoryLine) -> list[int]:
+        found = made(plan, (graphs,), line(Part.GRAPHS, 2.0))
+        known = sum(one.high - one.size for one in found.lines if not one.is_budgeted)
+        return [(found.whole.high - found.whole.size - known) // GIB, (found.whole.size - found.whole.low) // GIB]
+
+    assert beyond(plan, profiled)[0] == 0
+    assert beyond(plan, other)[0] == beyond(off, profiled)[0] == 3
+    assert beyond(plan, profiled)[1] == beyond(plan, other)[1] >= 1
+
+
+def test_the_engine_profiles_all_graphs_but_the_targets_narrower_full_ones() -> None:
+    """Where outputs and converted scores lie turns on small things, which need not be the same twice."""
+    plan = compiled(
+        spec_of("qwen3-8b", "h200", speculative={"method": "eagle3", "model": EAGLE3, "num_speculative_tokens": 3})
+    )
+    assert plan.ledger is not None
+    bars = {
+        one.owner: one.moves_estimate for one in plan.ledger.lines if one.part is Part.GRAPHS and one.low < one.high
+    }
+
+    still = {owner for owner, moves in bars.items() if not moves}
+    assert still == {"target: objects of FULL graphs", "target: memory kept by capture outputs"}
+    assert len(bars) > len(still) + 4
 
 
 PINNED = {"kv_cache_memory_bytes": "60GiB"}

@@ -45,7 +45,7 @@ def output_lines(
     because = f"rest of the segments that the first eager run of {tokens} tokens left, which the capture outputs share"
     line = target.line(f"memory kept by {_OUTPUTS}", kept, 0.0, 1.0, because)
     one_call = max(target.forward.accumulators, default=0) * tokens if tokens <= bound else 0
-    yield replace(line, high=Bytes(max(kept, one_call, widest - size)))
+    yield replace(line, high=Bytes(max(kept, one_call, widest - size)), moves_estimate=False)
 
 
 def _kept_by_outputs(

@@ -64,6 +64,10 @@ class Amount:
 _NOTHING = Amount(size=0, low=0, high=0)
 
 
+def _fixed(size: int) -> Amount:
+    return Amount(size=size, low=size, high=size)
+
+
 def _sum(lines: Iterable[MemoryLine]) -> Amount:
     return sum((Amount(size=line.size, low=line.low, high=line.high) for line in lines), _NOTHING)
 
@@ -102,7 +106,7 @@ class Ledger:
     def cache(self) -> Amount:
         """Bytes of the KV cache; below zero where nothing is left."""
         if self.pinned_bytes is not None:
-            return Amount(size=self.pinned_bytes, low=self.pinned_bytes, high=self.pinned_bytes)
+            return _fixed(self.pinned_bytes)
         return self.spent.left_of(self.budget_bytes)
 
     @property
@@ -166,12 +170,19 @@ class Ledger:
 
     @property
     def whole(self) -> Amount:
-        """All on the device at once; a cache that follows the budget gives way to all that the budget counts."""
+        """All on the device at once; a cache that follows the budget gives way to all that the budget counts.
+
+        Graphs that take more than is foretold of them raise the engine's estimate too, which was seen above what is
+        foretold of it by itself; so the low end does not rise with it.
+        """
         if self.pinned_bytes is not None:
             return self.all_lines + self.cache
         unbudgeted = _sum(line for line in self.lines if line.part is Part.GRAPHS or not line.is_budgeted)
-        followed = self.budget_bytes - (self.estimate.size if self.estimate else 0)
-        return Amount(size=followed, low=followed, high=followed) + unbudgeted
+        if self.estimate is None:
+            return _fixed(self.budget_bytes) + unbudgeted
+        given_way = sum(line.high - line.size for line in self.lines if line.moves_estimate)
+        followed = _fixed(self.budget_bytes - self.estimate.size) + unbudgeted
+        return replace(followed, high=followed.high - given_way)
 
 
 def ledger_of(
