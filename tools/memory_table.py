@@ -16,11 +16,18 @@ from measured_launches import GIB, WHOLE_STAGE, Figure, Launch, Saving, launches
 from servespec.compiler.facts.graph_memory import BLAS_WORKSPACE
 from servespec.compiler.graphs.shape import Shape
 from servespec.compiler.lower import Lowering
-from servespec.compiler.memory.engine_estimate import added_by_capture, engine_estimate
-from servespec.compiler.memory.graph_lines import graph_lines
+from servespec.compiler.memory.engine_estimate import (
+    added_by_capture,
+    engine_estimate,
+    left_by_profiling,
+    profiles_graphs,
+)
+from servespec.compiler.memory.graph_lines import graph_lines, is_workspace
+from servespec.compiler.memory.graph_remedy import GraphRemedy
 from servespec.compiler.memory.kv_cache import KvCache
 from servespec.compiler.memory.ledger import Ledger, ledger_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line
+from servespec.compiler.memory.working import BEFORE_OWNER
 from servespec.compiler.plan import Plan
 from servespec.compiler.remedies import graph_remedies
 from servespec.compiler.resolve.resolution import Resolution
@@ -100,7 +107,7 @@ def saved(saving: Saving) -> float:
     """GiB that the remedies take away, as predicted."""
     resolution, shapes, lowering = subject_of(saving.launch)
     with_and_without = (
-        added_by_capture(resolution, graph_lines(resolution, shapes, lowering, remedies))
+        added_by_capture(resolution, graph_lines(resolution, shapes, lowering, remedies), remedies)
         for remedies in (saving.before, saving.before | saving.added)
     )
     without, with_them = with_and_without
@@ -163,9 +170,17 @@ def lines_of(launch: Launch) -> Lines:
     return graph_lines(resolution, shapes, lowering, graph_remedies(resolution, shapes, lowering))
 
 
-def pool_bytes_of(stage: str, lines: Lines) -> int:
+def pool_bytes_of(launch: Launch, stage: str, lines: Lines) -> int:
     """What the captures of a manager reserve in the allocator, in both modes and beside its pool."""
-    return sum(_pool_bytes(stage, mode, lines) for mode in ("PIECEWISE", "FULL")) + _beside_pools(stage, lines)
+    beside = _beside_pools(stage, lines, has_workspace=_has_workspace(launch))
+    return sum(_pool_bytes(stage, mode, lines) for mode in ("PIECEWISE", "FULL")) + beside
+
+
+def _has_workspace(launch: Launch) -> bool:
+    """Whether the stream of all captures was profiled on, and has its workspace before the first of them."""
+    resolution, shapes, lowering = subject_of(launch)
+    is_shared = GraphRemedy.ONE_CAPTURE_STREAM in graph_remedies(resolution, shapes, lowering)
+    return is_shared and profiles_graphs(resolution)
 
 
 def _pool_bytes(stage: str, mode: str, lines: Lines) -> int:
@@ -178,9 +193,10 @@ def _of_manager(stage: str, lines: Lines) -> Lines:
 
 def rows_of(launch: Launch) -> Iterator[Row]:
     resolution, shapes, lowering = subject_of(launch)
-    lines = lines_of(launch)
+    lines, remedies = lines_of(launch), graph_remedies(resolution, shapes, lowering)
     estimate = engine_estimate(resolution, shapes, lines, lowering)
-    ledger = ledger_of(resolution, lines, _given_estimate(launch) or estimate)
+    left = left_by_profiling(resolution, lines, remedies)
+    ledger = ledger_of(resolution, (*lines, *left), _given_estimate(launch) or estimate)
     assert ledger is not None
     for figure in launch.figures:
         counted = None
@@ -190,7 +206,7 @@ def rows_of(launch: Launch) -> Iterator[Row]:
         elif figure.name == "estimate":
             value = (estimate.size + _taken_for_graphs(ledger)) / GIB
         else:
-            value = _of_graphs(figure.name, resolution, lines) / GIB
+            value = _of_graphs(figure.name, launch, lines) / GIB
         yield Row(launch.name, launch.file, figure, value, counted)
 
 
@@ -227,7 +243,8 @@ def _of_ledger(name: str, ledger: Ledger) -> float | None:
     if missing & set(parts.get(name, ())):
         return None
     if name in parts:
-        return sum(line.size for line in ledger.lines if line.is_budgeted and line.part in parts[name]) / GIB
+        own = (line for line in ledger.lines if line.part in parts[name] and line.owner != BEFORE_OWNER)
+        return sum(line.size for line in own if line.is_budgeted or name == "held") / GIB
     if ledger.pinned_bytes is None and Part.WEIGHTS in missing:
         return None
     return ledger.cache.size / GIB if name == "KV cache" else ledger.tokens(ledger.cache.size)
@@ -237,22 +254,25 @@ def _token_bytes(kv: KvCache) -> float:
     return kv.block_bytes * kv.request_blocks / kv.request.max_model_len_tokens
 
 
-def _of_graphs(name: str, resolution: Resolution, lines: Lines) -> int:
+def _of_graphs(name: str, launch: Launch, lines: Lines) -> int:
     if name == "added":
-        return added_by_capture(resolution, lines)
+        resolution, shapes, lowering = subject_of(launch)
+        return added_by_capture(resolution, lines, graph_remedies(resolution, shapes, lowering))
     stage, mode = name.removesuffix(WHOLE_STAGE).rsplit(maxsplit=1)
     is_first = mode == "PIECEWISE" or not any("PIECEWISE" in line.owner for line in _of_manager(stage, lines))
-    beside = _beside_pools(stage, lines) if name.endswith(WHOLE_STAGE) and is_first else 0
+    beside = 0
+    if name.endswith(WHOLE_STAGE) and is_first:
+        beside = _beside_pools(stage, lines, has_workspace=_has_workspace(launch))
     return _pool_bytes(stage, mode, lines) + beside
 
 
-def _beside_pools(stage: str, lines: Lines) -> int:
+def _beside_pools(stage: str, lines: Lines, *, has_workspace: bool) -> int:
     """What a manager's first capture makes beside its pool: the target's outputs, and the workspace of its stream."""
     outputs = sum(line.size for line in lines if line.owner.startswith(stage) and "outputs" in line.owner)
     managers = {line.owner.partition(":")[0] for line in lines if "objects" in line.owner}
-    workspaces = sum(line.size for line in lines if "workspace" in line.owner)
+    workspaces = sum(line.size for line in lines if is_workspace(line))
     streams = workspaces // BLAS_WORKSPACE.value
-    has_own = streams == len(managers) or stage == "target"
+    has_own = not has_workspace and (streams == len(managers) or stage == "target")
     return outputs + (BLAS_WORKSPACE.value if has_own else 0)
 
 

@@ -53,7 +53,9 @@ def pool_rows() -> tuple[PoolRow, ...]:
 def _rows_of(launch: SharedLaunch) -> Iterator[PoolRow]:
     lines = lines_of(launch.whole)
     for stage, size in _measured(launch).items():
-        yield PoolRow(launch.whole.name, launch.whole.file, stage, size / MIB, pool_bytes_of(stage, lines) / MIB)
+        yield PoolRow(
+            launch.whole.name, launch.whole.file, stage, size / MIB, pool_bytes_of(launch.whole, stage, lines) / MIB
+        )
 
 
 def _measured(launch: SharedLaunch) -> Counter[str]:

@@ -8,6 +8,7 @@ import measured_launches as measured
 import memory_table as table
 import pytest
 
+from servespec.compiler.facts.graph_memory import BLAS_WORKSPACE
 from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.engine_estimate import added_by_capture, engine_estimate
 from servespec.compiler.memory.graph_lines import graph_lines
@@ -58,6 +59,40 @@ def test_what_the_engine_will_think_of_graphs_on_an_h200_is_foretold_within_a_qu
     assert len(errors) >= 15
     assert max(errors) <= 0.25
     assert median(errors) <= 0.02
+
+
+ONE_STREAM = ", one_capture_stream"
+EIGHT, THIRTY = "qwen3-8b K=3, 512 requests, extension", "qwen3-30b-a3b K=7, 256 requests, extension"
+
+
+def off_mib(rows: list[table.Row], launch: str, figure: str) -> float:
+    (row,) = (one for one in rows if (one.launch, one.figure.name) == (launch, figure))
+    assert row.predicted is not None
+    return (row.predicted - row.figure.value) * measured.GIB / measured.MIB
+
+
+@pytest.mark.parametrize("launch", [EIGHT, THIRTY])
+def test_streams_that_were_profiled_on_keep_their_workspaces(rows: list[table.Row], launch: str) -> None:
+    """Of 32 MiB each: one stream has its own before the first capture, where three leave theirs and are made anew."""
+    workspace_mib = BLAS_WORKSPACE.value / measured.MIB
+
+    assert abs(off_mib(rows, launch, "held")) < workspace_mib
+    assert abs(off_mib(rows, launch + ONE_STREAM, "held")) < workspace_mib
+    assert abs(off_mib(rows, launch + ONE_STREAM, "added")) < workspace_mib
+    assert abs(off_mib(rows, launch + ONE_STREAM, "target PIECEWISE, all")) < workspace_mib
+
+
+def test_nothing_is_left_where_the_engine_profiles_no_graphs() -> None:
+    spec = LAUNCHES[EIGHT].spec
+    pinned = {**spec, "memory": {"kv_cache_memory_bytes": "16GiB"}}
+    one_stream = {**spec, "remedies": {"one_capture_stream": True}}
+
+    def left(spec: measured.Json) -> int:
+        plan = table.plan_of(replace(LAUNCHES[EIGHT], spec=spec))
+        assert plan.ledger is not None
+        return sum(one.size for one in plan.ledger.lines if one.owner == "workspaces that profiling graphs left")
+
+    assert [left(spec), left(pinned), left(one_stream)] == [3 * BLAS_WORKSPACE.value, 0, 0]
 
 
 def deepseek_v4(**compilation: object) -> Plan:

@@ -20,7 +20,7 @@ def test_what_was_measured_lies_within_the_bars() -> None:
         lines = table.lines_of(launch.whole)
         low, high = (tuple(replace(line, size=getattr(line, end)) for line in lines) for end in ("low", "high"))
         for row in (one for one in table.pool_rows() if one.launch == launch.whole.name):
-            ends = [table.pool_bytes_of(row.stage, ended) / measured.MIB for ended in (low, high)]
+            ends = [table.pool_bytes_of(launch.whole, row.stage, ended) / measured.MIB for ended in (low, high)]
             assert ends[0] - table.POOL_BOUND_MIB <= row.measured_mib <= ends[1] + table.POOL_BOUND_MIB, row
 
 
