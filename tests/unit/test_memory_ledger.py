@@ -489,7 +489,7 @@ def graph_budget_codes(size: str, **sections: Any) -> list[str]:
 
 
 def test_graphs_are_held_against_their_bound() -> None:
-    with pytest.raises(SpecError, match="even the narrowest graphs"):
+    with pytest.raises(SpecError, match="even the smallest graphs"):
         graph_budget_codes("1MiB")
     assert graph_budget_codes("64GiB") == []
     assert graph_budget_codes("1MiB", compilation={"cudagraph_mode": "NONE"}) == []
