@@ -43,6 +43,14 @@ def test_rows_are_within_their_bound_but_for_the_named_ones(rows: list[table.Row
     assert table.median_error(tuple(rows)) <= 0.05
 
 
+def test_figures_of_a_cause_are_those_of_its_rows() -> None:
+    """By hand of the file: 13.879 - 3.668 GiB held before capture; 125.821 of the budget - 0.715 - 5.12 - 110.72."""
+    two_ranks = table.made_before_capture_gib("qwen3-8b K=3, 512 requests, extension, 2 ranks")
+
+    assert two_ranks == pytest.approx(13.879 - 3.668 - (125.821 - 0.715 - 5.12 - 110.72), abs=0.002)
+    assert f"{two_ranks:.2f} GiB" in table.MISSED["qwen3-8b K=3, 512 requests, extension, 2 ranks", "held"]()
+
+
 def test_a_figure_has_one_row(rows: list[table.Row]) -> None:
     named = [(row.launch, row.figure.name) for row in rows]
 
