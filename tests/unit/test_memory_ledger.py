@@ -192,7 +192,7 @@ def test_the_engine_starts_where_its_share_is_free(
     with pytest.raises(SpecError, match="the engine starts where") as caught:
         start(refused)
     (finding,) = caught.value.diagnostics
-    assert f"write `memory.gpu_memory_utilization: {0.97 if gpu == 'h200' else 0.85}`" in finding.help
+    assert f"write `memory.gpu_memory_utilization: {0.99 if gpu == 'h200' else 0.85}`" in finding.help
 
 
 def test_a_pinned_cache_is_held_against_the_device() -> None:
