@@ -77,7 +77,7 @@ def alternative_choice(
 
 def with_choice(resolution: Resolution, choice: GraphChoice) -> Resolution:
     """A resolution with the chosen fields in force and among its values."""
-    which = "the widest" if choice.fits else "the narrowest, which is still not"
+    which = "the widest" if choice.fits else "the smallest, which is still not"
     because = f"{which} within `memory.max_cudagraph_memory`, {size_words(choice.bound_bytes)}"
     values = {
         f"compilation.{name}": Resolved(value, Origin.DERIVED, because) for name, value in choice.settings.items()

@@ -32,7 +32,7 @@ from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Launch, Lowered, Lowering, lower
 from servespec.compiler.measured_curve import curve_findings
 from servespec.compiler.measured_memory import by_measurement, kv_cache_memory_bytes, measured_findings
-from servespec.compiler.memory.engine_estimate import engine_estimate
+from servespec.compiler.memory.engine_estimate import engine_estimate, left_by_profiling
 from servespec.compiler.memory.fitting_changes import NO_CHANGES, FittingChanges, fitting_changes
 from servespec.compiler.memory.graph_lines import graph_lines
 from servespec.compiler.memory.ledger import Fit, Ledger, deciding, ledger_of
@@ -266,11 +266,16 @@ def _fitting_changes(request: CompileRequest, resolved: Resolution, stages: tupl
 def _graph_memory(
     resolution: Resolution, asked: tuple[Shape, ...], shapes: tuple[Shape, ...], lowering: Lowering, stage: Stage
 ) -> tuple[tuple[MemoryLine, ...], MemoryLine | None]:
-    """What the graphs take, and the engine's own estimate of them; nothing on V1, which pools otherwise."""
+    """What the graphs take and profiling them leaves, and the engine's own estimate of them.
+
+    Nothing on V1, which pools otherwise.
+    """
     if resolution.runner is ModelRunner.V1:
         return (), None
-    lines = graph_lines(resolution, shapes, lowering, graph_remedies(resolution, asked, lowering), stage=stage)
-    return lines, engine_estimate(resolution, shapes, lines, lowering, stage)
+    remedies = graph_remedies(resolution, asked, lowering)
+    lines = graph_lines(resolution, shapes, lowering, remedies, stage=stage)
+    estimate = engine_estimate(resolution, shapes, lines, lowering, stage)
+    return (*lines, *left_by_profiling(resolution, lines, remedies)), estimate
 
 
 # Lowering

@@ -286,8 +286,8 @@ P129 = Rule(
 )  # fmt: skip
 P130 = Rule(
     "P130", "graphs-may-exceed-budget", Severity.WARNING, "the graphs may take more than the spec lets them",
-    "At the high ends of the error bars they take more than `memory.max_cudagraph_memory`, or no formula counts them. "
-    "The bound is held against the plan alone; the engine knows none.",
+    "By the middle of the error bars they take more than `memory.max_cudagraph_memory`, though not by the low ends, or "
+    "no formula counts them. The bound is held against the plan alone; the engine knows none.",
 )  # fmt: skip
 P131 = Rule(
     "P131", "graphs-chosen-within-bound", Severity.NOTE, "graph sizes were chosen to stay within a bound",

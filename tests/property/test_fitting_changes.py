@@ -1,4 +1,4 @@
-"""Every change that a verdict proposes is written into the spec, and the spec then fits."""
+"""Every change that a verdict proposes is written into the spec, which then fits, and with one step less does not."""
 
 import re
 from collections import Counter
@@ -43,7 +43,9 @@ def tight_specs(draw: st.DrawFn) -> Json:
         )
     )
     memory = draw(
-        st.fixed_dictionaries({}, optional={"gpu_memory_utilization": st.sampled_from((0.5, 0.8, 0.9, 0.95, 0.97))})
+        st.fixed_dictionaries(
+            {}, optional={"gpu_memory_utilization": st.sampled_from((0.5, 0.8, 0.9, 0.95, 0.97, 0.99))}
+        )
     )
     if draw(st.integers(0, 3)) == 0:
         memory = {"kv_cache_memory_bytes": f"{draw(st.integers(1, 130))}GiB"}
@@ -94,9 +96,23 @@ def changed(spec: Json, change: str) -> Json:
     return result
 
 
+def one_step_less(spec: Json, change: str) -> Json | None:
+    """The spec with a change that is one step smaller; None where that is no change, or the field has no such steps."""
+    section, field, value = _FIELD.findall(change)[0]
+    written = spec.get(section, {}).get(field, 0.92)
+    if field == "gpu_memory_utilization":
+        step = 0.01 if float(value) > written else -0.01
+        is_more = abs(float(value) - written) > abs(step) * 1.5
+        return changed(spec, f"`{section}.{field}: {float(value) - step:.2f}`") if is_more else None
+    if field == "kv_cache_memory_bytes":
+        steps, most = int(value.removesuffix("MiB")), int(written.removesuffix("GiB")) << 10
+        return changed(spec, f"`{section}.{field}: {steps - 1 if steps > most else steps + 1}MiB`")
+    return changed(spec, f"`{section}.{field}: {int(value) + 1}`") if field == "max_model_len" else None
+
+
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 @given(tight_specs())
-def test_every_proposed_change_fits(spec: Json) -> None:
+def test_every_proposed_change_fits_and_is_the_smallest(spec: Json) -> None:
     verdict = verdict_of(spec)
     assume(verdict is not None)
     assert verdict is not None
@@ -106,6 +122,8 @@ def test_every_proposed_change_fits(spec: Json) -> None:
         found = findings_of(changed(spec, change))
         left = [one for one in found if one.code in VERDICTS or one.severity is Severity.ERROR]
         assert not left, (change, [(one.code, one.message) for one in left])
+        less = one_step_less(spec, change)
+        assert less is None or verdict_of(less) is not None, change
 
 
 def test_each_knob_is_proposed_somewhere() -> None:

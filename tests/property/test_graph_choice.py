@@ -107,6 +107,8 @@ def test_the_choice_is_the_best_of_all(spec: Json, data: st.DataObject) -> None:
     assert choice.fits == bool(fitting)
     if fitting:
         assert (choice.extent, choice.density) == min(fitting, key=lambda chosen: worse(space, *chosen))
+    else:
+        assert taken[choice.extent, choice.density] == min(taken.values())
 
 
 @some

@@ -1,6 +1,7 @@
 """What a bound on graph memory chooses: examples worked out by hand, and how the choice reaches the engine."""
 
 import json
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -119,6 +120,53 @@ def test_a_bound_that_nothing_is_within_gets_the_narrowest() -> None:
 
     assert not choice.fits
     assert (choice.fields.decode_sizes_requests, choice.fields.prefill_sizes_tokens) == ((1,), (1,))
+
+
+def test_a_bound_that_nothing_is_within_gets_what_takes_least() -> None:
+    """Which is not always the narrowest: a wider pool may have room for what a narrower one has not."""
+
+    def taken(fields: CaptureFields) -> Bytes:
+        return Bytes(90 - max(fields.prefill_sizes_tokens or (0,)) + max(fields.decode_sizes_requests or (0,)))
+
+    choice = best_within(space(frame()), Bytes(2), taken, lambda _: Bytes(3))
+
+    assert not choice.fits
+    assert (choice.fields.decode_sizes_requests, max(choice.fields.prefill_sizes_tokens or ())) == ((1,), 64)
+
+
+@pytest.mark.parametrize("written", [{}, {"max_decode_cudagraph_capture_requests": 512}])
+def test_the_bound_that_is_proposed_is_the_least_that_something_is_within(written: Json) -> None:
+    """Beside what is written, which a wider prefill graph can make cheaper: its blocks are there to be taken again."""
+    with pytest.raises(SpecError) as caught:
+        compiled(bounded("1MiB", compilation=written))
+    (finding,) = caught.value.diagnostics
+    proposed = re.search(r"write `memory.max_cudagraph_memory: (\d+)MiB`", finding.help)
+    assert proposed is not None
+    assert ("lower the caps" in finding.help) == bool(written)
+
+    assert "within" in the_note(compiled(bounded(f"{proposed[1]}MiB", compilation=written)))
+    narrower = compiled(bounded(f"{int(proposed[1]) - 1}MiB", compilation=written))
+    assert [one.code for one in narrower.diagnostics if one.code in ("P130", "P131")] == ["P130"]
+
+
+def test_written_sizes_are_held_to_a_bound_as_chosen_ones_are() -> None:
+    """By the middle of the bars: what is chosen within a bound and written out is within it too."""
+    chosen_fields = compiled(bounded("1200MiB")).resolution.values
+    written = {
+        path.removeprefix("compilation."): list(one.value) if isinstance(one.value, tuple) else one.value
+        for path, one in chosen_fields.items()
+        if "within `memory.max_cudagraph_memory`" in one.because
+    }
+    assert len(written) == 3
+    plan = compiled(bounded("1200MiB", compilation=written))
+    assert plan.ledger is not None
+    assert plan.ledger.of(Part.GRAPHS).high > 1200 << 20
+    assert not {"P129", "P130", "P131"} & {one.code for one in plan.diagnostics}
+
+    less = plan.ledger.of(Part.GRAPHS).size // (1 << 20)
+    found = compiled(bounded(f"{less}MiB", compilation=written)).diagnostics
+    (finding,) = (one for one in found if one.code == "P130")
+    assert finding.help.endswith(f"or `memory.max_cudagraph_memory: {less + 1}MiB`")
 
 
 def test_what_is_written_is_held() -> None:

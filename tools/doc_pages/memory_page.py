@@ -149,7 +149,8 @@ def _pool(row: pools.PoolRow) -> tuple[str, ...]:
 def _pool_verdict(row: pools.PoolRow) -> str:
     if row.is_within:
         return "within"
-    return f"missed: {pools.MISSED_POOLS.get((row.launch, row.stage), 'not explained')}"
+    because = pools.MISSED_POOLS.get((row.launch, row.stage), lambda: "not explained")
+    return f"missed: {because()}"
 
 
 def _beside_estimates(rows: tuple[predicted.Row, ...]) -> Iterator[tuple[str, ...]]:
@@ -194,8 +195,8 @@ def _value(value: float, unit: str) -> str:
 def _verdict(row: predicted.Row) -> str:
     if row.is_within:
         return "fitted" if row.figure.is_fitted else "within"
-    because = predicted.MISSED.get((row.launch, row.figure.name), "not explained")
-    return f"missed: {because}{_by_counted_lines(row)}"
+    because = predicted.MISSED.get((row.launch, row.figure.name), lambda: "not explained")
+    return f"missed: {because()}{_by_counted_lines(row)}"
 
 
 def _by_counted_lines(row: predicted.Row) -> str:

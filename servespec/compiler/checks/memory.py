@@ -114,20 +114,23 @@ def _graph_bound(subject: Findable) -> Iterator[Diagnostic]:
         yield rules.P130.at(place, "what the graphs of this plan take is not known", "the bound is not held")
     elif subject.choice is not None and subject.choice.fits:
         yield rules.P131.at(place, _chosen(subject.choice, graphs), _explicitly(subject.choice))
-    elif graphs.high > bound_bytes:
+    elif graphs.size > bound_bytes:
+        which = "the graphs" if subject.choice is None else "even the smallest graphs of what the spec leaves open"
         is_certain = graphs.low > bound_bytes
-        rule, words = (rules.P129, "take at least") if is_certain else (rules.P130, "may take")
-        taken = size_words(graphs.low if is_certain else graphs.high)
-        which = "the graphs" if subject.choice is None else "even the narrowest graphs of what the spec leaves open"
-        message = f"{which} {words} {taken}; the spec lets them take {size_words(bound_bytes)}"
+        taken = f"take at least {size_words(graphs.low)}" if is_certain else f"take {_about(graphs)}"
+        message = f"{which} {taken}; the spec lets them take {size_words(bound_bytes)}"
+        rule = rules.P129 if is_certain else rules.P130
         yield rule.at(place, message, _smaller_graphs(subject, ledger))
+
+
+def _about(graphs: Amount) -> str:
+    return f"about {size_words(graphs.size)} ({size_words(graphs.low)} to {size_words(graphs.high)})"
 
 
 def _chosen(choice: GraphChoice, graphs: Amount) -> str:
     """What the chosen graphs take, and what would be captured without the bound."""
-    taken = f"about {size_words(graphs.size)} ({size_words(graphs.low)} to {size_words(graphs.high)})"
     given_up = ", ".join(_given_up(choice))
-    within = f"within {size_words(choice.bound_bytes)} the graphs take {taken}"
+    within = f"within {size_words(choice.bound_bytes)} the graphs take {_about(graphs)}"
     return f"{within}; given up: {given_up}" if given_up else f"{within}; nothing is given up"
 
 
@@ -158,13 +161,16 @@ def _written(settings: Mapping[str, Any]) -> str:
 
 
 def _smaller_graphs(subject: Findable, ledger: Ledger) -> str:
+    """Of a search that holds no sizes there is nothing narrower; what is written can be lowered."""
     graphs = ledger.of(Part.GRAPHS)
-    raised = f"`memory.max_cudagraph_memory: {ceil(graphs.high / _MIB)}MiB`"
+    raised = f"`memory.max_cudagraph_memory: {ceil(graphs.size / _MIB)}MiB`"
     if subject.alternative is not None:
         instead = _written(written_fields(subject.alternative.fields))
         return f"under `compilation`, write {instead} in place of the sizes there, or {raised}"
     widest = max((line for line in ledger.lines if line.part is Part.GRAPHS), key=lambda line: line.size)
-    return f"lower the caps under `compilation`, or write {raised}; most is `{widest.owner}`, {size_words(widest.size)}"
+    has_sizes = subject.choice is None or bool(written_fields(subject.choice.space.fields))
+    lowered = "lower the caps under `compilation`, or " if has_sizes else ""
+    return f"{lowered}write {raised}; most is `{widest.owner}`, {size_words(widest.size)}"
 
 
 CHECKS: tuple[Check, ...] = (_fits, _graph_bound)

@@ -45,14 +45,14 @@ def output_lines(
     because = f"rest of the segments that the first eager run of {tokens} tokens left, which the capture outputs share"
     line = target.line(f"memory kept by {_OUTPUTS}", kept, 0.0, 1.0, because)
     one_call = max(target.forward.accumulators, default=0) * tokens if tokens <= bound else 0
-    yield replace(line, high=Bytes(max(kept, one_call, widest - size)))
+    yield replace(line, high=Bytes(max(kept, one_call, widest - size)), moves_estimate=False)
 
 
 def _kept_by_outputs(
     target: Manager, tokens: Tokens, count: int, bound: Tokens, memory: Allocator
 ) -> tuple[Bytes, Bytes]:
     """What stays of the first eager run, of as many tokens as the widest graph has, and the widest block free in it."""
-    live = target.forward.run(memory, tokens, _eager_attention(tokens, bound, Attention.OF_SHORT_CONTEXT))
+    live = target.forward.run(memory, tokens, eager_attention(tokens, bound, Attention.OF_SHORT_CONTEXT))
     widest_bytes = memory.widest_free_bytes
     for _ in range(count):
         memory.take(target.forward.hidden * tokens, _OUTPUTS)
@@ -74,11 +74,11 @@ def eager_rest(target: Manager, count: int, bound: Tokens) -> Bytes:
     for tokens in sizes[: PROFILED_FULL_GRAPHS.value]:
         memory.release()
         kept_bytes = memory.reserved_bytes
-        attention = _eager_attention(tokens, bound, Attention.OF_ANY_CONTEXT)
+        attention = eager_attention(tokens, bound, Attention.OF_ANY_CONTEXT)
         memory.give(*target.forward.run(memory, tokens, attention).all)
     return Bytes(memory.reserved_bytes - kept_bytes)
 
 
-def _eager_attention(tokens: int, bound: Tokens, attention: Attention) -> Attention:
+def eager_attention(tokens: int, bound: Tokens, attention: Attention) -> Attention:
     """Steps beyond the bound split no keys, so that what their attention takes for itself is little."""
     return attention if tokens <= bound else Attention.LEFT_OUT

@@ -1,29 +1,52 @@
 """What the engine makes of its graphs' memory: its estimate before it captures, and what it logs after it."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from servespec.compiler.facts.graph_memory import ESTIMATE_ERROR, LEAST_GRAPH, PROFILED_FULL_GRAPHS
 from servespec.compiler.graphs.shape import Shape, widest_tokens
 from servespec.compiler.list_effects import split_bound_tokens
 from servespec.compiler.lower import Lowering
 from servespec.compiler.memory.capture_outputs import eager_rest, output_count
+from servespec.compiler.memory.graph_lines import is_workspace
 from servespec.compiler.memory.graph_manager import splits_of, target_manager
 from servespec.compiler.memory.graph_objects import full_object, is_profiled
-from servespec.compiler.memory.line import Holder, MemoryLine, Part
+from servespec.compiler.memory.graph_remedy import GraphRemedy
+from servespec.compiler.memory.line import Holder, MemoryLine, Part, exact_line
 from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.provenance import Basis
 from servespec.units import Bytes, size_words
 
 
-def added_by_capture(resolution: Resolution, lines: Iterable[MemoryLine]) -> Bytes:
+def added_by_capture(
+    resolution: Resolution, lines: Iterable[MemoryLine], remedies: frozenset[GraphRemedy] = frozenset()
+) -> Bytes:
     """How much less is free after the capture than before it, the number that the engine logs.
 
     Where the engine has profiled its graphs before, the driver keeps what their objects took: all but the target's
-    FULL graphs, of which it profiles two.
+    FULL graphs, of which it profiles two.  A stream that was profiled on, and is captured on again, has its workspace.
     """
-    profiles = profiles_graphs(resolution)
-    return Bytes(sum(line.size for line in lines if not (profiles and is_profiled(line))))
+    if not profiles_graphs(resolution):
+        return Bytes(sum(line.size for line in lines))
+    has_workspace = GraphRemedy.ONE_CAPTURE_STREAM in remedies
+    return Bytes(
+        sum(line.size for line in lines if not is_profiled(line) and not (has_workspace and is_workspace(line)))
+    )
+
+
+def left_by_profiling(
+    resolution: Resolution, lines: Iterable[MemoryLine], remedies: frozenset[GraphRemedy]
+) -> Iterator[MemoryLine]:
+    """Workspaces of the streams that the engine profiled its graphs on: the captures have streams of their own.
+
+    Source: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.capture, which opens a stream at every call.
+    """
+    size = sum(line.size for line in lines if is_workspace(line))
+    if size and profiles_graphs(resolution) and GraphRemedy.ONE_CAPTURE_STREAM not in remedies:
+        because = "as much as those of the captures, whose streams are others"
+        line = exact_line("workspaces that profiling graphs left", Holder.ENGINE, Part.OTHER, Bytes(size), because)
+        yield replace(line, is_budgeted=False)
 
 
 def profiles_graphs(resolution: Resolution) -> bool:

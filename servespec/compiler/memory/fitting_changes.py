@@ -22,7 +22,7 @@ from servespec.units import Bytes
 LedgerOf = Callable[[ServingSpec], Ledger | None]
 """The ledger of the same request with another spec."""
 
-# chosen: the driver and other processes need what is above
+# chosen: the driver and other processes need what is above, unless the spec itself goes beyond
 _HIGHEST_HUNDREDTHS = 97
 _MOST_RANKS = 64
 # chosen: whoever asks for a context has no use for a 32nd of it
@@ -110,14 +110,15 @@ def _utilization(stages: Sequence[Ledger]) -> Iterator[str]:
     needed = max(ledger.spent.high + ledger.smallest_cache_bytes for ledger in stages)
     excess = max(ledger.whole.high for ledger in stages) - device_bytes
     free = min(ledger.free_at_start.low for ledger in stages)
+    highest = max(_HIGHEST_HUNDREDTHS, 100 * budget_bytes // device_bytes)
     if stages[0].pinned_bytes is not None:
-        hundredths = min(100 * free // device_bytes, _HIGHEST_HUNDREDTHS)
+        hundredths = min(100 * free // device_bytes, highest)
     elif budget_bytes < needed:
         hundredths = ceil(100 * needed / device_bytes)
     else:
-        hundredths = min(100 * min(budget_bytes - excess, free) // device_bytes, _HIGHEST_HUNDREDTHS)
+        hundredths = min(100 * min(budget_bytes - excess, free) // device_bytes, highest)
     changed = Bytes(ceil(device_bytes * (hundredths / 100)))
-    if hundredths <= _HIGHEST_HUNDREDTHS and all(_is_safe(replace(one, budget_bytes=changed)) for one in stages):
+    if hundredths <= highest and all(_is_safe(replace(one, budget_bytes=changed)) for one in stages):
         yield f"`memory.gpu_memory_utilization: {hundredths / 100}`"
 
 

@@ -54,6 +54,11 @@ def graph_lines(
     )
 
 
+def is_workspace(line: MemoryLine) -> bool:
+    """Of a capture stream, which stays for the next capture on it."""
+    return line.owner.endswith(_WORKSPACE)
+
+
 def _workspace_lines(
     resolution: Resolution, managers: tuple[Manager, ...], remedies: frozenset[GraphRemedy]
 ) -> Iterator[MemoryLine]:

@@ -59,6 +59,7 @@ class Manager:
             high=Bytes(int(size * high)),
             basis=Basis.BOUND if self.untold else Basis.ESTIMATE,
             because=because,
+            moves_estimate=True,
         )
 
 

@@ -1,8 +1,10 @@
 """What the driver keeps of captured graphs, outside of the allocator."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from servespec.compiler.facts.graph_memory import EXPERT_LAYER_NODES, LAYER_NODES, PIECE, WIDE_LAYER_NODES
+from servespec.compiler.graphs.shape import Runner
 from servespec.compiler.memory.forward_passes import ModelPass
 from servespec.compiler.memory.graph_manager import Manager
 from servespec.compiler.memory.line import Holder, MemoryLine
@@ -26,7 +28,9 @@ def object_lines(resolution: Resolution, manager: Manager) -> Iterator[MemoryLin
     if manager.full:
         count, each = len(manager.full), manager.passes * full
         because = f"{count} graphs x {size_words(each)} of kernels"
-        yield manager.line(_FULL_OBJECTS, Bytes(count * each), 0.6, 1.7, because)
+        line = manager.line(_FULL_OBJECTS, Bytes(count * each), 0.6, 1.7, because)
+        # Of the target's the engine captures two for its estimate.
+        yield replace(line, moves_estimate=manager.runner is not Runner.TARGET)
 
 
 def full_object(resolution: Resolution, forward: ModelPass) -> Bytes:

@@ -8,7 +8,7 @@ from math import ceil, inf
 from servespec.compiler.checkpoint import Checkpoint
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import is_cpu
-from servespec.compiler.facts.memory import DEFAULT_UTILIZATION, WORKER_CONTEXT
+from servespec.compiler.facts.memory import DEFAULT_UTILIZATION
 from servespec.compiler.memory.attention_workspaces import workspace_lines
 from servespec.compiler.memory.checkpoint_weights import files_line, usable_checkpoint, with_checkpoint
 from servespec.compiler.memory.drafter_weights import drafter_lines
@@ -20,7 +20,7 @@ from servespec.compiler.memory.split import split_of
 from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.memory.unbudgeted import unbudgeted_lines
 from servespec.compiler.memory.weights import Decoder, Unknown, decoder_of, stage_lines
-from servespec.compiler.memory.working import MACHINE_OWNER, working_lines
+from servespec.compiler.memory.working import BEFORE_OWNER, working_lines
 from servespec.compiler.resolve.request import engine_field
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.provenance import Basis
@@ -29,8 +29,6 @@ from servespec.units import Bytes, Tokens
 
 # chosen: layers that config.json describes and whose engine model was not read may keep more than keys and values
 _UNREAD_LAYOUT_SHARE = 0.25
-# chosen: every launch on one device had the same; smaller devices have smaller contexts, and a display takes more
-_WORKER_LOW, _WORKER_HIGH = 0.4, 0.4
 
 
 class Fit(StrEnum):
@@ -64,6 +62,10 @@ class Amount:
 _NOTHING = Amount(size=0, low=0, high=0)
 
 
+def _fixed(size: int) -> Amount:
+    return Amount(size=size, low=size, high=size)
+
+
 def _sum(lines: Iterable[MemoryLine]) -> Amount:
     return sum((Amount(size=line.size, low=line.low, high=line.high) for line in lines), _NOTHING)
 
@@ -73,14 +75,12 @@ class Ledger:
     """Memory of one device, on any rank of one pipeline stage; ``layers`` are the target's, None if it does not tell.
 
     ``estimate`` is what the engine thinks its graphs take, None where it does not ask; ``kv`` is what decides the size
-    of a block, or why that is not known; ``pinned_bytes`` is the cache that the spec asks for.  ``before`` is in use
-    when a worker first looks at the device.
+    of a block, or why that is not known; ``pinned_bytes`` is the cache that the spec asks for.
     """
 
     stage: Stage
     layers: range | None
     device_bytes: Bytes
-    before: Amount
     budget_bytes: Bytes
     lines: tuple[MemoryLine, ...]
     unknown: tuple[Unknown, ...]
@@ -102,7 +102,7 @@ class Ledger:
     def cache(self) -> Amount:
         """Bytes of the KV cache; below zero where nothing is left."""
         if self.pinned_bytes is not None:
-            return Amount(size=self.pinned_bytes, low=self.pinned_bytes, high=self.pinned_bytes)
+            return _fixed(self.pinned_bytes)
         return self.spent.left_of(self.budget_bytes)
 
     @property
@@ -136,7 +136,7 @@ class Ledger:
 
         Source: vllm/v1/worker/utils.py: request_memory.
         """
-        return self.before.left_of(self.device_bytes)
+        return _sum(line for line in self.lines if line.owner == BEFORE_OWNER).left_of(self.device_bytes)
 
     @property
     def share_fits(self) -> Fit:
@@ -166,12 +166,19 @@ class Ledger:
 
     @property
     def whole(self) -> Amount:
-        """All on the device at once; a cache that follows the budget gives way to all that the budget counts."""
+        """All on the device at once; a cache that follows the budget gives way to all that the budget counts.
+
+        Graphs that take more than is foretold of them raise the engine's estimate too, which was seen above what is
+        foretold of it by itself; so the low end does not rise with it.
+        """
         if self.pinned_bytes is not None:
             return self.all_lines + self.cache
         unbudgeted = _sum(line for line in self.lines if line.part is Part.GRAPHS or not line.is_budgeted)
-        followed = self.budget_bytes - (self.estimate.size if self.estimate else 0)
-        return Amount(size=followed, low=followed, high=followed) + unbudgeted
+        if self.estimate is None:
+            return _fixed(self.budget_bytes) + unbudgeted
+        given_way = sum(line.high - line.size for line in self.lines if line.moves_estimate)
+        followed = _fixed(self.budget_bytes - self.estimate.size) + unbudgeted
+        return replace(followed, high=followed.high - given_way)
 
 
 def ledger_of(
@@ -201,7 +208,6 @@ def ledger_of(
         stage=stage,
         layers=_layers(resolution, stage),
         device_bytes=resolution.device.total_memory_bytes,
-        before=_before(lines),
         budget_bytes=_budget_bytes(resolution),
         lines=(*lines, *offloaded_lines(spec, lines), *graph_lines),
         unknown=(
@@ -236,15 +242,6 @@ def _layers(resolution: Resolution, stage: Stage) -> range | None:
     request = resolution.request
     layers = request.target.traits.num_hidden_layers
     return None if layers is None else stage.of(split_of(request.spec).layers(layers))
-
-
-def _before(lines: tuple[MemoryLine, ...]) -> Amount:
-    """The machine's share of a memory that both have, else a worker's own context, of which no line speaks."""
-    machine = _sum(line for line in lines if line.owner == MACHINE_OWNER)
-    if machine.size:
-        return machine
-    size = WORKER_CONTEXT.value
-    return Amount(size=size, low=int(size * (1 - _WORKER_LOW)), high=int(size * (1 + _WORKER_HIGH)))
 
 
 def _budget_bytes(resolution: Resolution) -> Bytes:

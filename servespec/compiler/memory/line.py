@@ -31,7 +31,8 @@ class MemoryLine:
     """Bytes of one device, on the rank that holds most; ``low`` and ``high`` are the ends of the error bar.
 
     ``is_budgeted`` says whether the engine counts them when it sizes the KV cache; ``because`` is the formula with its
-    numbers, for a person.
+    numbers, for a person.  ``moves_estimate`` says that the engine's estimate of its graphs is as much higher where
+    these turn out to be more, because it captures the same graphs for it.
     """
 
     owner: str
@@ -43,6 +44,7 @@ class MemoryLine:
     basis: Basis
     because: str
     is_budgeted: bool = True
+    moves_estimate: bool = False
 
     def __post_init__(self) -> None:
         assert self.low <= self.size <= self.high, self

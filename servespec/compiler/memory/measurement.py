@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from servespec.compiler.graphs.hand_off import HAND_OFF_KEY, Remedy
 from servespec.compiler.launch_identity import differing_names
-from servespec.compiler.memory.ledger import Amount, Ledger
+from servespec.compiler.memory.ledger import Ledger
 from servespec.compiler.memory.line import Holder, MemoryLine, Part
+from servespec.compiler.memory.working import BEFORE_OWNER
 from servespec.provenance import Basis
 from servespec.units import Bytes
 
@@ -214,10 +215,8 @@ def with_measurement(ledger: Ledger, measurement: Measurement, *, has_its_graphs
     if measurement.peak_bytes is None:
         kept += [line for line in ledger.lines if line.part is Part.ACTIVATIONS]
     parts = {Part.WEIGHTS, Part.OTHER, Part.ACTIVATIONS, *({Part.GRAPHS} if has_its_graphs else ())}
-    in_use, spread = measurement.before_bytes, int(measurement.before_bytes * _SPREAD)
     return replace(
         ledger,
-        before=Amount(size=in_use, low=in_use - spread, high=in_use + spread),
         lines=(*_lines(measurement, has_its_graphs=has_its_graphs), *kept),
         unknown=tuple(one for one in ledger.unknown if one.part not in parts),
     )
@@ -242,7 +241,7 @@ def _lines(measurement: Measurement, *, has_its_graphs: bool) -> Iterator[Memory
     if measurement.peak_bytes is not None:
         yield _line("peak of a step", Holder.ENGINE, Part.ACTIVATIONS, measurement.peak_bytes, measurement)
     yield _line("context, buffers and what warm-up left", Holder.ENGINE, Part.OTHER, rest, measurement)
-    before = _line("in use before the engine looked", Holder.ENGINE, Part.OTHER, measurement.before_bytes, measurement)
+    before = _line(BEFORE_OWNER, Holder.ENGINE, Part.OTHER, measurement.before_bytes, measurement)
     yield replace(before, is_budgeted=False)
     for row in measurement.rows if has_its_graphs else ():
         runner, routine, mode, query_len, _ = row.key

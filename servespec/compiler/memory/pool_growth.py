@@ -131,7 +131,7 @@ def _grown_lines(manager: Manager, mode: CudaGraphMode, grown_bytes: Mapping[str
 
 
 def _with_scores(line: MemoryLine, owner: str, manager: Manager) -> MemoryLine:
-    """Whether converted scores have one segment or two turns on small things."""
+    """Whether converted scores have one segment or two turns on small things, in each capture anew."""
     scores = manager.forward.scores
     if scores is None or owner not in (SCORES, CONVERTED_SCORES):
         return line
@@ -142,5 +142,8 @@ def _with_scores(line: MemoryLine, owner: str, manager: Manager) -> MemoryLine:
     segment = rows * scores.row.converted_bytes
     low, high = _SPREAD[SCORES]
     return replace(
-        line, low=Bytes(int(min(segment, line.size) * low)), high=Bytes(int(max(2 * segment, line.size) * high))
+        line,
+        low=Bytes(int(min(segment, line.size) * low)),
+        high=Bytes(int(max(2 * segment, line.size) * high)),
+        moves_estimate=False,
     )

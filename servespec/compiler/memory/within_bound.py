@@ -23,7 +23,7 @@ Cost = Callable[[CaptureFields], Bytes]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphChoice:
-    """What was chosen of a space; not ``fits``: nothing of it is within the bound, and this is the narrowest."""
+    """What was chosen of a space; not ``fits``: nothing of it is within the bound, and this takes least."""
 
     space: Space
     extent: Extent
@@ -64,7 +64,7 @@ def best_within(space: Space, bound_bytes: Bytes, taken: Cost, least: Cost) -> G
         found = search.first_of(rows)
         if found is not None:
             return found
-    return search.choice(space.rows[-1][-1], space.sparsest, fits=False)
+    return search.choice(search.smallest(), space.sparsest, fits=False)
 
 
 _ChoiceCost = Callable[[Extent, Density], Bytes]
@@ -102,6 +102,18 @@ class _Search:
     def _densest(self, extent: Extent, density: Density) -> GraphChoice:
         same_decode = (one for one in self.space.densities if one.decode == density.decode)
         return self.choice(extent, next(one for one in same_decode if self.fits(extent, one)), fits=True)
+
+    def smallest(self) -> Extent:
+        """What takes least with the sparsest sizes, the narrowest of equals, which need not be the narrowest of all."""
+        best = self.space.rows[-1][-1]
+        for row in reversed(self.space.rows):
+            for extent in reversed(row):
+                best_bytes = self.taken(best, self.space.sparsest)
+                if self.least(extent, self.space.sparsest) >= best_bytes:
+                    break
+                if self.taken(extent, self.space.sparsest) < best_bytes:
+                    best = extent
+        return best
 
     def may_fit(self, extent: Extent, density: Density) -> bool:
         return self.least(extent, density) <= self.bound_bytes

@@ -11,6 +11,7 @@ from servespec.compiler.facts.memory import (
     CONTEXT,
     COUNT_BYTES,
     MACHINE_ITSELF,
+    WORKER_CONTEXT,
 )
 from servespec.compiler.memory.activation_peak import activation_peak
 from servespec.compiler.memory.expert_workspace import expert_workspace, gathered_ranks
@@ -24,10 +25,12 @@ from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.units import Bytes
 
-MACHINE_OWNER = "the machine itself"
+BEFORE_OWNER = "in use before the engine looks"
 _ELEMENT_BYTES = 2
 # chosen: a machine without a desktop uses a third of that, one with other work on it much more
 _MACHINE_LOW, _MACHINE_HIGH = 0.65, 0.6
+# chosen: every launch on one device had the same; smaller devices have smaller contexts, and a display takes more
+_WORKER_LOW, _WORKER_HIGH = 0.4, 0.4
 # chosen: measured remainders are 8 % below to 36 % above it; other devices and drivers were not measured
 _CONTEXT_LOW, _CONTEXT_HIGH = 0.3, 1.0
 # chosen: the two measured remainders are 25 % to either side; more ranks keep more channels
@@ -39,7 +42,7 @@ _WORKSPACE_LOW, _WORKSPACE_HIGH = 0.9, 0.5
 def working_lines(resolution: Resolution, target: Decoder | str, stage: Stage) -> tuple[MemoryLine, ...]:
     """The engine's own memory on one rank; only what depends on no model where the target's sizes are not known."""
     split = split_of(resolution.request.spec)
-    found = [_context(), *_machine_itself(resolution.device), *_communicator(resolution), *_received(resolution, stage)]
+    found = [_context(), _before(resolution.device), *_communicator(resolution), *_received(resolution, stage)]
     if isinstance(target, Decoder):
         found += (activation_peak(resolution, target, split, stage), *_hidden_states(resolution, target, stage))
         found += _expert_workspace(resolution, target, split)
@@ -148,22 +151,27 @@ def _expert_workspace(resolution: Resolution, target: Decoder, split: Split) -> 
     )
 
 
-def _machine_itself(device: Device) -> Iterator[MemoryLine]:
-    """What a device that shares the machine's memory cannot give: the engine's budget is a share of all of it.
+def _before(device: Device) -> MemoryLine:
+    """What the engine does not find free: its budget is a share of the whole device all the same.
 
+    That is the worker's own context, and of a memory that a machine and its device share, the machine's part.
     Source: vllm/v1/worker/utils.py: request_memory.
     """
+    because = "a worker's context, on launches of one H200"
+    size, low, high = WORKER_CONTEXT.value, _WORKER_LOW, _WORKER_HIGH
     if device.unified_memory:
-        line = line_within(
-            owner=MACHINE_OWNER,
-            holder=Holder.ENGINE,
-            part=Part.OTHER,
-            size=MACHINE_ITSELF.value,
-            low_share=_MACHINE_LOW,
-            high_share=_MACHINE_HIGH,
-            because="in use by its system and programs before the engine starts, by one start-up log",
-        )
-        yield replace(line, is_budgeted=False)
+        because = "of the machine's system and programs, by one start-up log"
+        size, low, high = MACHINE_ITSELF.value, _MACHINE_LOW, _MACHINE_HIGH
+    line = line_within(
+        owner=BEFORE_OWNER,
+        holder=Holder.ENGINE,
+        part=Part.OTHER,
+        size=size,
+        low_share=low,
+        high_share=high,
+        because=because,
+    )
+    return replace(line, is_budgeted=False)
 
 
 def _context() -> MemoryLine:
