@@ -103,6 +103,21 @@ def test_failed_question_is_a_finding(fake: Any) -> None:
     assert fake.alive() == []
 
 
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("cut short", "IncompleteRead(1 bytes read, 99 more expected)"),
+        ("garble", "no answer of a web server"),
+        ("nest", "the answer has not the form of a chat completion"),
+        ("be silent", "the answer holds no text"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_a_finding(fake: Any, question: str, said: str) -> None:
+    outcome, _ = run(fake.command(), task=lambda url: print(ask(url, question)))
+    assert (outcome.exit_code, codes(outcome), fake.alive()) == (7, ["L013"], [])
+    assert outcome.diagnostics[0].message.endswith(f"did not answer the question: {said}")
+
+
 def test_verification_comes_before_ready_and_can_refuse(fake: Any) -> None:
     finding = ARGUMENTS_REFUSED.at(Place("plan"), "captured differs")
     outcome, events = run(fake.command(), verify=lambda: (finding,), task=nothing)
