@@ -85,7 +85,13 @@ def _how(ended: Exit) -> str:
         return "was killed together with its keeper"
     if ended.returncode >= 0:
         return f"exited with code `{ended.returncode}`"
-    return f"was ended by `{signal.Signals(-ended.returncode).name}`"
+    return f"was ended by `{_signal_name(-ended.returncode)}`"
+
+
+def _signal_name(number: int) -> str:
+    """Real-time signals have none but the first and the last."""
+    known = {one.value: one.name for one in signal.Signals}
+    return known.get(number, f"signal {number}")
 
 
 def _finding(

@@ -211,6 +211,12 @@ def test_silent_sigkill_is_taken_for_host_memory(fake: Any) -> None:
     assert "`SIGKILL`" in outcome.diagnostics[0].message
 
 
+def test_a_signal_without_a_name_is_told_by_its_number(fake: Any) -> None:
+    outcome, _ = run(fake.command(*CRASH, "--by-signal", "35"))
+    assert (outcome.exit_code, codes(outcome)) == (5, ["L004"])
+    assert "the engine was ended by `signal 35` before it was ready" in outcome.diagnostics[0].message
+
+
 def test_crash_takes_the_family_with_it(fake: Any) -> None:
     outcome, _ = run(fake.command(*CRASH, "--family"))
     assert (outcome.exit_code, len(fake.pids()), fake.alive()) == (5, 3, [])
