@@ -266,12 +266,15 @@ class _Run:
         if self.before_stop is not None and self.ready_seconds is not None:
             self.before_stop()
         self.engine.request_stop()
-        deadline = time.monotonic() + self.command.grace_seconds + _KILL_SECONDS
+        asked = time.monotonic()
+        deadline = asked + self.command.grace_seconds + _KILL_SECONDS
         while self.engine.wait(_POLL_SECONDS) is None and time.monotonic() < deadline:
             if len(self.signals.received) > end.signals:
                 self.engine.request_stop()
         ended = self.engine.exit
-        return (_forced(self.command),) if ended is None or ended.forced else ()
+        if ended is None or ended.forced:
+            return (_forced(self.command, time.monotonic() - asked, is_left=ended is None),)
+        return ()
 
 
 @contextmanager
@@ -318,9 +321,11 @@ def _foreign(command: LaunchCommand) -> Diagnostic:
     )
 
 
-def _forced(command: LaunchCommand) -> Diagnostic:
+def _forced(command: LaunchCommand, waited_seconds: float, *, is_left: bool) -> Diagnostic:
+    """A second signal ends the grace period, so that the time is what was really waited."""
+    still = "; a process of it still lives" if is_left else ""
     return STOPPED_BY_FORCE.at(
         Place(str(command.log_path)),
-        f"the engine did not stop within `{command.grace_seconds:g}` seconds and was killed",
+        f"the engine had not stopped `{waited_seconds:.0f}` seconds after it was asked to and was killed{still}",
         "see the end of the log for what held it up",
     )

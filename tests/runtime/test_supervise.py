@@ -432,7 +432,10 @@ def test_second_signal_ends_the_grace_period(fake: Any, supervised: Any) -> None
     run.send(signal.SIGINT)
     run.until("Stopping")
     run.send(signal.SIGINT)
-    assert run.until("Outcome")["codes"] == ["L014"]
+    outcome = run.until("Outcome")
+    assert outcome["codes"] == ["L014"]
+    # Not the grace period, which was cut short.
+    assert re.search(r"had not stopped `\d` seconds after it was asked to and was killed$", outcome["messages"][0])
     assert (run.code(), fake.alive()) == (130, [])
 
 
