@@ -262,6 +262,21 @@ def test_a_port_that_is_bound_and_never_answers_is_a_timeout(fake: Any, monkeypa
     assert "GET /health gets no answer in time" in outcome.diagnostics[0].message
 
 
+def test_a_port_where_something_else_than_http_answers_is_not_refused(fake: Any) -> None:
+    def greet() -> None:
+        connection, _ = server.accept()
+        with connection:
+            # What is read first is not reset by the close.
+            connection.recv(4096)
+            connection.sendall(b"SSH-2.0-Server\r\n")
+
+    with socket.create_server(("127.0.0.1", fake.port)) as server:
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        assert health.health_of(fake.command()) is health.Health.GARBLED
+        greeter.join()
+
+
 def test_a_port_that_is_taken_after_our_check_is_told(fake: Any) -> None:
     """By a process that answers nothing: the engine's own bind fails."""
     thief = socket.socket()
