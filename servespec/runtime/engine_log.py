@@ -230,6 +230,13 @@ def read_failure(path: Path, secrets: Iterable[str] = ()) -> Telling:
     return telling_of(log_end(path), secrets)
 
 
+def whole_log(path: Path) -> str:
+    """All of a log; nothing of one that is gone."""
+    with contextlib.suppress(OSError):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
 def log_end(path: Path) -> str:
     """The last part of a log; nothing of one that is gone."""
     data, _ = _read_end(path, 0)

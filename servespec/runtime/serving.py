@@ -30,7 +30,7 @@ from servespec.runtime.config_rules import R010
 from servespec.runtime.device_memory import device_use, not_returned
 from servespec.runtime.dispatch_counts import read_counts, remove_counts
 from servespec.runtime.dispatch_logger import KEEP_VARIABLE
-from servespec.runtime.engine_log import said_numbers
+from servespec.runtime.engine_log import said_numbers, whole_log
 from servespec.runtime.extension.report import FOLDER_VARIABLE, report_name
 from servespec.runtime.installed_engine import InstalledEngine, find_installed_engine
 from servespec.runtime.last_reports import ask_for_last_reports
@@ -201,7 +201,7 @@ class _Launch:
     def check(self) -> tuple[Diagnostic, ...]:
         """Of a server that answers: what was captured otherwise than planned."""
         capture = _capture(self.plan, self.serving)
-        said = said_numbers(self.serving.command.log_path.read_text(encoding="utf-8", errors="replace"))
+        said = said_numbers(whole_log(self.serving.command.log_path))
         every = (*capture.findings, *self.also_check())
         found = every if self.fail_on_drift else tuple(map(_as_warning, every))
         ready = None if has_errors(found) else time.time()

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.record import Measured, read_record, record_of, write_record
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, DIED_AFTER_READY
 from servespec.runtime.serving import Checked, Serving, run
+from servespec.runtime.supervise import Started
 from tests.plans import Json, compiled, model_folder, spec_of
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
@@ -210,6 +212,22 @@ def test_the_record_is_there_when_ready_and_whole_at_the_end(fake: Any, monkeypa
     assert ended["measured"]["ended_at"] is not None
     assert ended["measured"]["engine_said"] == {"kv_cache_bytes": 1 << 30}
     assert oct((fake.folder / "record.json").stat().st_mode & 0o777) == "0o600"
+
+
+def test_a_folder_that_is_gone_before_ready_stops_nothing(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the engine's log in it: what was captured is then not seen, and the record has nowhere to go."""
+    folder = fake.folder / "launch"
+    command = fake.command("--stage-seconds", "0.1", log_path=folder / "engine.log")
+    launch = Serving(command=command, folder=folder, ready_timeout_seconds=10.0)
+
+    def lose(event: Any) -> None:
+        if isinstance(event, Started):
+            shutil.rmtree(folder)
+
+    outcome = run(plan_of(engine={"version": "0.33.0", "lowering": "legacy"}), launch, lose, lambda _: None)
+
+    assert (outcome.exit_code, fake.alive()) == (0, [])
+    assert [finding.code for finding in outcome.diagnostics] == ["L020"]
 
 
 def test_steps_of_an_earlier_launch_are_not_counted(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
