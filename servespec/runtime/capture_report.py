@@ -1,6 +1,7 @@
 """The reports that the workers left of what they captured, held against the plan graph by graph."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -36,10 +37,14 @@ _HELP = "compare the engine's version with the plan's, and report this with the 
 _SHOWN = 4
 
 
+_WORKERS_FILE = re.compile(r"(?:captured|left|failed|verified|steps)-\d+-\d+\.json")
+"""Of any launch, by its replica and rank: an earlier one may have had more workers, or have measured something."""
+
+
 def remove_reports(folder: Path) -> None:
-    """Of an earlier launch with the same folder, so that none is taken for this one's."""
-    for pattern in ("captured-*.json", "left-*.json", "failed-*.json"):
-        for path in folder.glob(pattern):
+    """Of an earlier launch with the same folder, so that none is taken for this one's; nothing else of the folder."""
+    for path in list(folder.iterdir()):
+        if _WORKERS_FILE.fullmatch(path.name):
             path.unlink()
     remove_pipes(folder)
 

@@ -13,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from servespec.cli.exit_codes import refusal_code
 from servespec.compiler.plan import PLAN_SCHEMA
 from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.diagnostics import Place, SpecError
@@ -311,8 +312,32 @@ def test_a_folder_that_cannot_be_written_starts_nothing(fake: Any, tmp_path: Pat
     blocked.parent.write_text("in the way")
     launch = Serving(command=fake.command(), folder=blocked, ready_timeout_seconds=10.0)
 
-    outcome = run(plan_of(), launch, lambda _: None)
+    with pytest.raises(SpecError) as raised:
+        run(plan_of(), launch, lambda _: None)
 
-    (finding,) = outcome.diagnostics
-    assert (outcome.exit_code, finding.code, fake.pids()) == (5, "L010", [])
+    (finding,) = raised.value.diagnostics
+    assert (refusal_code(raised.value), finding.code, fake.pids()) == (5, "L010", [])
     assert finding.message == f"the folder `{blocked}` for the log and the records cannot be written: not a directory"
+
+
+def test_a_folder_that_a_running_launch_has_is_left_alone(fake: Any) -> None:
+    """Its log would be cut, its workers' reports be taken away, and its record be written over."""
+    folder = fake.folder / "launch"
+    plan = plan_of(engine={"version": "0.33.0", "lowering": "legacy"})
+    command = fake.command(log_path=folder / "engine.log")
+    launch = Serving(command=command, folder=folder, ready_timeout_seconds=10.0)
+
+    def serve_again(_: str) -> None:
+        (folder / "captured-0-0.json").write_text("{}")
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        with pytest.raises(SpecError) as raised:
+            run(plan, launch, lambda _: None)
+        (finding,) = raised.value.diagnostics
+        assert (refusal_code(raised.value), finding.code) == (5, "L010")
+        assert finding.message == f"the folder `{folder}` is in use by another servespec that still runs"
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+    outcome = run(plan, launch, lambda _: None, serve_again)
+
+    assert (outcome.exit_code, len(fake.pids())) == (0, 1)
+    assert run(plan, launch, lambda _: None, lambda _: None).exit_code == 0

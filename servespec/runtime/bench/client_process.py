@@ -11,6 +11,7 @@ from typing import Any
 
 from servespec.diagnostics import Place, SpecError
 from servespec.runtime.bench.bench_rules import CLIENT_FAILED
+from servespec.runtime.launch_folder import written_in
 
 _CLIENT = "servespec.runtime.bench.client"
 
@@ -74,8 +75,9 @@ class BenchClient:
 @contextmanager
 def bench_client(log_path: Path) -> Iterator[BenchClient]:
     """A client whose output goes to ``log_path``; it ends with the block."""
-    log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("w", encoding="utf-8") as log:
+    with written_in(log_path.parent):
+        log = log_path.open("w", encoding="utf-8")
+    with log:
         process = subprocess.Popen(  # noqa: S603 - our own module
             (sys.executable, "-P", "-m", _CLIENT),
             stdin=subprocess.PIPE,
