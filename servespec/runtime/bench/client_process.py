@@ -11,6 +11,7 @@ from typing import Any
 
 from servespec.diagnostics import Place, SpecError
 from servespec.runtime.bench.bench_rules import CLIENT_FAILED
+from servespec.runtime.keeper import ended_with_us
 from servespec.runtime.launch_folder import written_in
 
 _CLIENT = "servespec.runtime.bench.client"
@@ -64,12 +65,23 @@ class BenchClient:
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
-        answer: dict[str, Any] = json.loads(line) if line else {"error": "it ended before it answered"}
+        answer = _answer(line)
         if "error" in answer:
             message = f"the bench client failed at concurrency {load.concurrency}: {answer['error']}"
             raise SpecError([CLIENT_FAILED.at(Place(str(self.log_path)), message, "see the end of its log")])
         result: dict[str, Any] = answer["result"]
         return result
+
+
+def _answer(line: str) -> dict[str, Any]:
+    """A client that is killed may leave half a line; a library of its Python may print one that is no answer."""
+    if not line.endswith("\n"):
+        return {"error": "it ended before it answered"}
+    try:
+        answer: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {"error": f"it printed `{line.strip()}` in place of an answer"}
+    return answer
 
 
 @contextmanager
@@ -84,9 +96,11 @@ def bench_client(log_path: Path) -> Iterator[BenchClient]:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            preexec_fn=ended_with_us(),  # noqa: PLW1509 - one thread here
         )
         try:
             yield BenchClient(process, log_path)
         finally:
             process.terminate()
-            process.wait()
+            # Closes its pipes too, and takes no offence at a question that nobody read.
+            process.communicate()
