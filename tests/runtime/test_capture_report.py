@@ -269,9 +269,24 @@ def with_an_unknown_manager(report: Json) -> None:
     report["managers"].append({"class": "Other", "query_len": 1, "mode": "FULL", "full": [[1] * 7], "breakable": None})
 
 
+def with_a_graph_twice(report: Json) -> None:
+    report["managers"][0]["full"].append(report["managers"][0]["full"][0])
+
+
+def with_a_manager_twice(report: Json) -> None:
+    report["managers"].append(report["managers"][-1])
+
+
+def in_another_mode(report: Json) -> None:
+    report["managers"][0]["mode"] = "FULL_DECODE_ONLY"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (with_a_graph_twice, "`target uniform_decode`: graphs that were captured more than once: 4 tokens"),
+        (with_a_manager_twice, "4 graph managers are of 3 classes and query lengths"),
+        (in_another_mode, "`target uniform_decode`: its mode is FULL_DECODE_ONLY; FULL_AND_PIECEWISE was planned"),
         (without_a_full_graph, "`target uniform_decode`: missing 1 of 33 graphs: 256 tokens"),
         (with_a_full_graph_more, "`drafter later_steps`: graphs that were not planned: 999 tokens"),
         (of_another_lora_case, "`drafter step0_uniform`: missing 1 of 33 graphs: 4 tokens"),
