@@ -199,7 +199,7 @@ class _Run:
     def _verified(self, verify: Verify | None) -> _End | None:
         findings = verify() if verify else ()
         if has_errors(findings):
-            return _End(EXIT_DRIFT, "its graphs are not as they should be", findings)
+            return _End(EXIT_DRIFT, "a check before it is ready has failed", findings)
         self.ready_seconds = self._elapsed()
         self.on_event(Ready(base_url(self.command), self.ready_seconds, findings))
         return None

@@ -122,6 +122,8 @@ def test_verification_comes_before_ready_and_can_refuse(fake: Any) -> None:
     finding = ARGUMENTS_REFUSED.at(Place("plan"), "captured differs")
     outcome, events = run(fake.command(), verify=lambda: (finding,), task=nothing)
     assert (outcome.exit_code, outcome.diagnostics) == (6, (finding,))
+    # Of `verify` and `steps` too, whose workers left no result: nothing is said of graphs.
+    assert [e.because for e in events if isinstance(e, Stopping)] == ["a check before it is ready has failed"]
     assert not any(isinstance(e, Ready) for e in events)
     assert fake.alive() == []
 
