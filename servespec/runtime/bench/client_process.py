@@ -1,9 +1,10 @@
 """The process that makes the load: starts it, hands it one cell at a time, reads what it measured."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,8 +86,8 @@ def _answer(line: str) -> dict[str, Any]:
 
 
 @contextmanager
-def bench_client(log_path: Path) -> Iterator[BenchClient]:
-    """A client whose output goes to ``log_path``; it ends with the block."""
+def bench_client(log_path: Path, hosts: Iterable[str]) -> Iterator[BenchClient]:
+    """A client of servers on ``hosts`` of this machine, whose output goes to ``log_path``; it ends with the block."""
     with written_in(log_path.parent):
         log = log_path.open("w", encoding="utf-8")
     with log:
@@ -96,6 +97,7 @@ def bench_client(log_path: Path) -> Iterator[BenchClient]:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            env={**os.environ, **_without_proxy(hosts)},
             preexec_fn=ended_with_us(),  # noqa: PLW1509 - one thread here
         )
         try:
@@ -104,3 +106,15 @@ def bench_client(log_path: Path) -> Iterator[BenchClient]:
             process.terminate()
             # Closes its pipes too, and takes no offence at a question that nobody read.
             process.communicate()
+
+
+def _without_proxy(hosts: Iterable[str]) -> dict[str, str]:
+    """The engine's client heeds a proxy of the environment; the hub may need it, what is on this machine must not.
+
+    Source: vllm/benchmarks/serve.py: benchmark, trust_env.
+    """
+    given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if given == "*":
+        return {}
+    named = ",".join(filter(None, [given, *sorted(set(hosts))]))
+    return {"no_proxy": named, "NO_PROXY": named}
