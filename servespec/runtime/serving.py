@@ -208,11 +208,11 @@ class _Launch:
         return (*found, *self._record())
 
     def end(self, outcome: Outcome, held_memory: tuple[Diagnostic, ...]) -> Outcome:
-        """``outcome`` with what shows only once every process is gone."""
+        """``outcome`` with what the check found and let pass, and with what shows only once every process is gone."""
         folder = self.serving.folder
         told = (advised(finding, self.plan, folder, outcome.log_path) for finding in outcome.diagnostics)
         at_exit, changes = graphs_at_exit(self.plan, folder)
-        found = (*told, *held_memory, *changes)
+        found = tuple(dict.fromkeys((*self.measured.findings, *told, *held_memory, *changes)))
         self.measured = replace(
             self.measured,
             at_exit=at_exit,
@@ -220,7 +220,7 @@ class _Launch:
             exit_code=outcome.exit_code,
             counts=read_counts(folder),
             verification=verification_steps(self.plan, folder),
-            findings=tuple(dict.fromkeys((*self.measured.findings, *found))),
+            findings=found,
         )
         return replace(outcome, diagnostics=(*found, *self._record()))
 

@@ -25,6 +25,7 @@ from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.record import Measured, read_record, record_of, write_record
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, DIED_AFTER_READY
 from servespec.runtime.serving import Checked, Serving, run
+from servespec.runtime.step_times_rules import GRAPH_DOES_NOT_PAY
 from servespec.runtime.supervise import Started
 from tests.plans import Json, compiled, model_folder, spec_of
 
@@ -228,7 +229,7 @@ def test_a_folder_that_is_gone_before_ready_stops_nothing(fake: Any, monkeypatch
     outcome = run(plan_of(engine={"version": "0.33.0", "lowering": "legacy"}), launch, lose, lambda _: None)
 
     assert (outcome.exit_code, fake.alive()) == (0, [])
-    assert [finding.code for finding in outcome.diagnostics] == ["L020"]
+    assert [finding.code for finding in outcome.diagnostics] == ["L017", "L020"]
 
 
 def test_steps_of_an_earlier_launch_are_not_counted(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -251,6 +252,8 @@ def test_a_tolerated_difference_is_in_the_record(fake: Any, monkeypatch: pytest.
     outcome, _, (_, ended) = launched(fake, monkeypatch, (DIFFERS,), fail=False)
 
     assert outcome.exit_code == 0
+    # With its place and its help, which the line at ready has no room for.
+    assert [(one.code, one.severity, one.help) for one in outcome.diagnostics] == [("L016", "warning", "see the log")]
     said = ended["measured"]
     assert (said["verdict"], [finding["severity"] for finding in said["findings"]]) == ("differs", ["warning"])
 
@@ -341,3 +344,17 @@ def test_a_folder_that_a_running_launch_has_is_left_alone(fake: Any) -> None:
 
     assert (outcome.exit_code, len(fake.pids())) == (0, 1)
     assert run(plan, launch, lambda _: None, lambda _: None).exit_code == 0
+
+
+def test_what_a_measurement_warns_of_is_in_the_outcome(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From there `verify`, `steps` and `profile` print it, and write it into their documents."""
+    plan = plan_of()
+    monkeypatch.setattr(serving, "_capture", lambda *_: capture_of(plan))
+    launch = Serving(command=fake.command(), folder=fake.folder, ready_timeout_seconds=10.0)
+    slower = GRAPH_DOES_NOT_PAY.at(Place("launch"), "a decode of 8 requests is slower as FULL than eager", "less")
+
+    outcome = run(plan, launch, lambda _: None, lambda _: None, also_check=lambda: (slower,))
+
+    assert (outcome.exit_code, outcome.diagnostics) == (0, (slower,))
+    record = read_record(fake.folder / "record.json")
+    assert [finding["code"] for finding in record["measured"]["findings"]] == ["L036"]
