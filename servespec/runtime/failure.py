@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from servespec.diagnostics import Diagnostic, Place, Related, Rule
 from servespec.runtime.engine_log import Cause, LogTail, Telling, read_failure
 from servespec.runtime.health import Health
-from servespec.runtime.launch import Exit, LaunchCommand, secrets_of
+from servespec.runtime.launch import Exit, LaunchCommand, secrets_of_launch
 from servespec.runtime.run_rules import (
     ARGUMENTS_REFUSED,
     DIED_AFTER_READY,
@@ -104,4 +104,4 @@ def _finding(
 
 
 def _read(command: LaunchCommand) -> Telling:
-    return read_failure(command.log_path, secrets_of(command.env, command.argv))
+    return read_failure(command.log_path, secrets_of_launch(command))

@@ -19,7 +19,7 @@ from servespec.runtime.engine_log import LogTail, Phase
 from servespec.runtime.failure import diagnose_exit, diagnose_timeout, diagnose_unhealthy
 from servespec.runtime.health import Health, base_url, health_of, is_foreign, port_problem
 from servespec.runtime.health_watch import HealthWatch
-from servespec.runtime.launch import EngineProcess, Exit, LaunchCommand, secrets_of, start
+from servespec.runtime.launch import EngineProcess, Exit, LaunchCommand, secrets_of_launch, start
 from servespec.runtime.run_rules import (
     EXIT_DONE,
     EXIT_DRIFT,
@@ -186,7 +186,7 @@ class _Run:
         return self._until_healthy(timeout_seconds) or self._verified(verify)
 
     def _until_healthy(self, timeout_seconds: float) -> _End | None:
-        tail = LogTail(self.command.log_path, secrets_of(self.command.env, self.command.argv))
+        tail = LogTail(self.command.log_path, secrets_of_launch(self.command))
         while (health := health_of(self.command)) is not Health.OK:
             if end := self._pause():
                 return end

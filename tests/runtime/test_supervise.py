@@ -329,6 +329,14 @@ def test_secrets_of_the_command_are_in_no_message(fake: Any) -> None:
     assert "ValueError: bad key *** and ***" in outcome.diagnostics[0].message
 
 
+def test_secrets_of_the_shell_are_in_no_message(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they have to stand, as a spec must hold none."""
+    monkeypatch.setenv("HF_TOKEN", "hidden-token")
+    monkeypatch.setenv("VLLM_API_KEY", "sk-very-secret")
+    outcome, _ = run(fake.command(*CRASH, "--say", "ValueError: bad key sk-very-secret and hidden-token"))
+    assert "ValueError: bad key *** and ***" in outcome.diagnostics[0].message
+
+
 def test_nor_are_they_in_what_is_told_of_a_silence(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervise, "_STALL_SECONDS", 1.0)
     command = fake.command("--hang-at", "loading", "--say", "token hidden-token", env={"HF_TOKEN": "hidden-token"})
