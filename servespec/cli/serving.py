@@ -81,14 +81,14 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
 
     with reporting(spec):
         serving = serving_of(made, record)
-    with telling(made) as on_event:
-        outcome = run(
-            made,
-            serving,
-            on_event,
-            task if question is not None else None,
-            fail_on_drift=on_drift is OnDrift.fail,
-        )
+        with telling(made) as on_event:
+            outcome = run(
+                made,
+                serving,
+                on_event,
+                task if question is not None else None,
+                fail_on_drift=on_drift is OnDrift.fail,
+            )
     if outcome.ready_seconds is not None:
         typer.echo(dispatch_table(read_counts(serving.folder), made.lowered.statistics), err=True, nl=False)
         typer.echo(verification_line(verification_steps(made, serving.folder)), err=True, nl=False)

@@ -1,5 +1,6 @@
 """One chat question to a running server."""
 
+import http.client
 import json
 import urllib.error
 import urllib.request
@@ -34,14 +35,17 @@ def ask(
             "max_tokens": max_tokens,
             "temperature": 0,
         }
-        return str(send("/v1/chat/completions", body)["choices"][0]["message"]["content"])
+        content = send("/v1/chat/completions", body)["choices"][0]["message"]["content"]
     except urllib.error.HTTPError as error:
         said = error.read(_MESSAGE_CHARACTERS).decode("utf-8", "replace")
-        raise _failed(base_url, f"HTTP {error.code}: {' '.join(said.split())}") from error
-    except OSError as error:
-        raise _failed(base_url, str(error)) from error
-    except (ValueError, KeyError, IndexError, TypeError) as error:
+        raise _failed(base_url, f"HTTP {error.code}: {said}") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise _failed(base_url, str(error) or type(error).__name__) from error
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError) as error:
         raise _failed(base_url, "the answer has not the form of a chat completion") from error
+    if not isinstance(content, str):
+        raise _failed(base_url, "the answer holds no text")
+    return content
 
 
 class _Sender:
@@ -63,5 +67,5 @@ class _Sender:
 
 
 def _failed(base_url: str, why: str) -> SpecError:
-    message = f"`{base_url}` did not answer the question: {why}"
+    message = f"`{base_url}` did not answer the question: {' '.join(why.split())}"
     return SpecError([ASK_FAILED.at(Place(base_url), message, "see the engine's log")])

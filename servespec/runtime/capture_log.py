@@ -15,7 +15,7 @@ from servespec.compiler.graphs.shape import Routine, Row, Runner, Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.capture import Capture, Evidence, RankCapture, RowCapture, Verdict
-from servespec.runtime.engine_log import GIB_BYTES
+from servespec.runtime.engine_log import GIB_BYTES, whole_log
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, CAPTURE_UNSEEN
 
 _BAR = re.compile(
@@ -76,7 +76,7 @@ def _title(graphs: Shape | Row, method: str) -> str:
 
 def log_capture(plan: Plan, log_path: Path) -> Capture:
     """What the log shows of the capture."""
-    log = log_path.read_text(encoding="utf-8", errors="replace")
+    log = whole_log(log_path)
     planned, captured = planned_counts(plan), captured_counts(log)
     return Capture(
         evidence=Evidence.LOG,

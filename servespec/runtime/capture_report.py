@@ -1,6 +1,7 @@
 """The reports that the workers left of what they captured, held against the plan graph by graph."""
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -36,10 +37,14 @@ _HELP = "compare the engine's version with the plan's, and report this with the 
 _SHOWN = 4
 
 
+_WORKERS_FILE = re.compile(r"(?:captured|left|failed|verified|steps)-\d+-\d+\.json")
+"""Of any launch, by its replica and rank: an earlier one may have had more workers, or have measured something."""
+
+
 def remove_reports(folder: Path) -> None:
-    """Of an earlier launch with the same folder, so that none is taken for this one's."""
-    for pattern in ("captured-*.json", "left-*.json", "failed-*.json"):
-        for path in folder.glob(pattern):
+    """Of an earlier launch with the same folder, so that none is taken for this one's; nothing else of the folder."""
+    for path in list(folder.iterdir()):
+        if _WORKERS_FILE.fullmatch(path.name):
             path.unlink()
     remove_pipes(folder)
 
@@ -228,6 +233,9 @@ def differences(frame: GraphFrame, shapes: Sequence[Shape], report: Json, *, dra
     Source: vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.__init__.
     """
     captured = {(one["class"], one["query_len"]): one for one in report["managers"]}
+    if len(captured) < len(report["managers"]):
+        # Managers are told apart by these two; of those that share them only the last could be held against the plan.
+        yield f"{len(report['managers'])} graph managers are of {len(captured)} classes and query lengths"
     planned = [one for one in managers_of(frame) if drafts or one.runner is Runner.TARGET]
     for manager in planned:
         one = captured.pop((manager_class(frame, manager), manager.query_len), None)
@@ -245,7 +253,12 @@ def _manager_differences(manager: Manager, own: Sequence[Shape], captured: Json 
         if own:
             yield f"`{name}`: the engine has no such graph manager"
         return
-    yield from _set_difference(name, {graph_of(shape) for shape in own if _is_full(shape)}, _graphs(captured["full"]))
+    if own and captured["mode"] != str(manager.mode):
+        yield f"`{name}`: its mode is {captured['mode']}; {manager.mode} was planned"
+    full = [tuple(graph) for graph in captured["full"]]
+    if doubled := sorted(graph for graph, count in Counter(full).items() if count > 1):
+        yield f"`{name}`: graphs that were captured more than once: {_tokens_of(doubled)}"
+    yield from _set_difference(name, {graph_of(shape) for shape in own if _is_full(shape)}, set(full))
     if captured["breakable"] is not None:
         planned: set[Graph] = {(shape.tokens,) for shape in own if not _is_full(shape)}
         yield from _set_difference(f"{name}, piecewise", planned, {(tokens,) for tokens in captured["breakable"]})

@@ -4,6 +4,7 @@ Each API server process leaves a file of its own; an engine reports every step t
 """
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from servespec.runtime.private_file import write_private
 
 FORMAT = 1
-_FILES = "dispatch-*.json"
+_FILE = re.compile(r"dispatch-\d+\.json")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def read_counts(folder: Path) -> tuple[ModeCount, ...]:
 
 def remove_counts(folder: Path) -> None:
     """Of an earlier launch with the same folder, so that none is taken for this one's."""
-    for path in folder.glob(_FILES):
+    for path in _files(folder):
         path.unlink()
 
 
@@ -60,8 +61,13 @@ def to_json(count: ModeCount) -> dict[str, Any]:
     }
 
 
+def _files(folder: Path) -> list[Path]:
+    """None of a folder that is gone."""
+    return sorted(path for path in folder.glob("dispatch-*.json") if _FILE.fullmatch(path.name))
+
+
 def _each(folder: Path) -> Iterator[ModeCount]:
-    for path in sorted(folder.glob(_FILES)):
+    for path in _files(folder):
         yield from (ModeCount(**one) for one in json.loads(path.read_text(encoding="utf-8"))["counts"])
 
 

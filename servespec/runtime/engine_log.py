@@ -51,6 +51,9 @@ PHASE_MARKERS = (
     (b"Starting vLLM server on", Phase.OPENING),
 )
 
+_COLOUR = re.compile(rb"\x1b\[[\d;]*m")
+"""FORCE_COLOR of a shell reaches the engine's logger, and the tracebacks of newer Pythons, into a file as well."""
+
 # An exception line, bare or after the process, level, time and place that vLLM's logger puts before it.
 # Source: vllm/logger.py: _FORMAT.
 _PREFIX = re.compile(r"^(?:\((?P<process>[^)\s]*)[^)]*\)\s+)?(?:(?:ERROR|CRITICAL)\s+\S+\s+\S+\s+\[[^]]*\]\s+)?")
@@ -230,6 +233,13 @@ def read_failure(path: Path, secrets: Iterable[str] = ()) -> Telling:
     return telling_of(log_end(path), secrets)
 
 
+def whole_log(path: Path) -> str:
+    """All of a log; nothing of one that is gone."""
+    with contextlib.suppress(OSError):
+        return _plain(path.read_bytes()).decode("utf-8", "replace")
+    return ""
+
+
 def log_end(path: Path) -> str:
     """The last part of a log; nothing of one that is gone."""
     data, _ = _read_end(path, 0)
@@ -253,8 +263,12 @@ def _read_end(path: Path, from_byte: int) -> tuple[bytes, int]:
         start = max(from_byte, os.fstat(log.fileno()).st_size - _READ_BYTES)
         log.seek(start)
         data = log.read(_READ_BYTES)
-        return data, start + len(data)
+        return _plain(data), start + len(data)
     return b"", from_byte
+
+
+def _plain(data: bytes) -> bytes:
+    return _COLOUR.sub(b"", data)
 
 
 @dataclass(frozen=True, slots=True)

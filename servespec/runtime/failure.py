@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from servespec.diagnostics import Diagnostic, Place, Related, Rule
 from servespec.runtime.engine_log import Cause, LogTail, Telling, read_failure
 from servespec.runtime.health import Health
-from servespec.runtime.launch import Exit, LaunchCommand, secrets_of
+from servespec.runtime.launch import Exit, LaunchCommand, secrets_of_launch
 from servespec.runtime.run_rules import (
     ARGUMENTS_REFUSED,
     DIED_AFTER_READY,
@@ -85,7 +85,13 @@ def _how(ended: Exit) -> str:
         return "was killed together with its keeper"
     if ended.returncode >= 0:
         return f"exited with code `{ended.returncode}`"
-    return f"was ended by `{signal.Signals(-ended.returncode).name}`"
+    return f"was ended by `{_signal_name(-ended.returncode)}`"
+
+
+def _signal_name(number: int) -> str:
+    """Real-time signals have none but the first and the last."""
+    known = {one.value: one.name for one in signal.Signals}
+    return known.get(number, f"signal {number}")
 
 
 def _finding(
@@ -98,4 +104,4 @@ def _finding(
 
 
 def _read(command: LaunchCommand) -> Telling:
-    return read_failure(command.log_path, secrets_of(command.env, command.argv))
+    return read_failure(command.log_path, secrets_of_launch(command))

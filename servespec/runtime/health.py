@@ -68,6 +68,7 @@ class Health(StrEnum):
     FAILED = "answers with a server error"
     OTHER = "answers, but not with 200"
     CLOSED = "is refused"
+    GARBLED = "gets an answer that is no HTTP"
     SILENT = "gets no answer in time"
 
 
@@ -83,8 +84,10 @@ def health_of(command: LaunchCommand) -> Health:
             status = connection.getresponse().status
         except TimeoutError:
             return Health.SILENT
-        except (OSError, http.client.HTTPException):
+        except OSError:
             return Health.CLOSED
+        except http.client.HTTPException:
+            return Health.GARBLED
     if status == http.HTTPStatus.OK:
         return Health.OK
     return Health.FAILED if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR else Health.OTHER

@@ -1,7 +1,7 @@
 """A ready server's health check, asked now and then beside whatever else is done.
 
-A failure that the server itself states, or a refused connection, counts quickly; no answer in time counts slowly,
-because a busy server answers late and is not to be stopped for it.
+A failure that the server itself states, a refused connection, or an answer that is no HTTP counts quickly; no answer
+in time counts slowly, because a busy server answers late and is not to be stopped for it.
 """
 
 import time
@@ -16,7 +16,7 @@ from servespec.runtime.health import Health, health_of
 from servespec.runtime.launch import LaunchCommand
 
 _EVERY_SECONDS = 5.0
-_ENOUGH: Final = {Health.FAILED: 3, Health.CLOSED: 3, Health.SILENT: 86}
+_ENOUGH: Final = {Health.FAILED: 3, Health.CLOSED: 3, Health.GARBLED: 3, Health.SILENT: 86}
 """Answers of a kind since the last good one; silent ones take two seconds more each, ten minutes in all.
 
 A kind that is not here, such as a request that some middleware turned away, ends nothing.

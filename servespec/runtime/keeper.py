@@ -42,8 +42,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 def main(argv: list[str]) -> int:
     grace_seconds, *command = float(argv[0]), *argv[1:]
     wakeups = _watch_signals()
-    prctl = _prctl()
-    prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _prctl()(_PR_SET_CHILD_SUBREAPER, 1)
     try:
         # The output is inherited: servespec opened the log as our standard error.
         engine = subprocess.Popen(  # noqa: S603 - one thread, and a command of the user's
@@ -52,7 +51,7 @@ def main(argv: list[str]) -> int:
             stdout=sys.stderr,
             stderr=sys.stderr,
             start_new_session=True,
-            preexec_fn=lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL),  # noqa: PLW1509 - one thread here
+            preexec_fn=ended_with_us(),  # noqa: PLW1509 - one thread here
         )
     except OSError as error:
         _say({"errno": error.errno})
@@ -62,6 +61,12 @@ def main(argv: list[str]) -> int:
     forced = _stop(engine, grace_seconds if asked else _ORPHAN_GRACE_SECONDS)
     _say({"returncode": engine.returncode, "forced": forced})
     return 0
+
+
+def ended_with_us() -> Callable[[], object]:
+    """What a child calls before its program starts: the kernel kills it when this process ends, whatever ended it."""
+    prctl = _prctl()
+    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def descendants(root: int) -> set[int]:

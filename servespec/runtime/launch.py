@@ -163,6 +163,11 @@ def secrets_of(environment: Mapping[str, str], argv: Iterable[str] = ()) -> froz
     return frozenset(v for k, v in pairs if _is_secret(k) and len(v) >= _SHORTEST_SECRET)
 
 
+def secrets_of_launch(command: LaunchCommand) -> frozenset[str]:
+    """Of its flags and of every variable that its engine may have: a spec must hold none, so they are the shell's."""
+    return secrets_of({**os.environ, **command.env}, command.argv)
+
+
 def _flag_values(words: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Each long flag with what follows it, in either spelling."""
     for word, following in itertools.pairwise([*words, ""]):

@@ -61,8 +61,6 @@ def launch_and_measure(
     serving = serving_of(plan, folder, frozenset({Use.MEASURING}))
     command = replace(serving.command, env={**serving.command.env, **measurement.variables})
     paths = [serving.folder / one for one in rank_names(plan, measurement.file_name)]
-    for path in paths:
-        path.unlink(missing_ok=True)
     outcome = run(
         plan,
         replace(serving, command=command),

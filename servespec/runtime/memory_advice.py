@@ -1,6 +1,7 @@
 """The smallest change of the spec with which an engine that ran out of device memory fits, and what the change costs.
 
 What the engine states itself is answered from a table of its messages; a failed allocation by the phase it fell in.
+A change that the compiler would refuse is not named.
 """
 
 import re
@@ -27,6 +28,7 @@ _STEP: Final = 0.01
 """Of `memory.gpu_memory_utilization`."""
 _ROUNDING_GIB: Final = 0.005
 """The engine prints two decimals."""
+_SPREAD: Final = "spread the model with `parallel.tensor_parallel_size`"
 _WHOLE_BLOCKS: Final = 1.1
 """The engine cuts the cache to whole blocks, of which it keeps some; a small cache is short by one otherwise."""
 
@@ -49,13 +51,13 @@ def advised(finding: Diagnostic, plan: Plan, folder: Path, log_path: Path) -> Di
 # What the engine states
 
 
-def _too_little_free(found: "re.Match[str]", _plan: Plan) -> str:
+def _too_little_free(found: "re.Match[str]", plan: Plan) -> str:
     free, total = float(found["free"]), float(found["total"])
-    share = floor((free - _ROUNDING_GIB) / (total + _ROUNDING_GIB) / _STEP) * _STEP
-    return (
-        f"write `memory.gpu_memory_utilization: {share:.2f}` (now {found['share']}), or stop what else uses the "
-        f"device: {total - free:.1f} GiB of it were in use before the start"
-    )
+    share = _hundredths((free - _ROUNDING_GIB) / (total + _ROUNDING_GIB))
+    stop = f"stop what else uses the device: {total - free:.1f} GiB of it were in use before the start"
+    if _with_share(plan, share) is None:
+        return stop
+    return f"write `memory.gpu_memory_utilization: {share:.2f}` (now {found['share']}), or {stop}"
 
 
 def _no_cache(_found: "re.Match[str]", plan: Plan) -> str:
@@ -67,17 +69,23 @@ def _no_cache(_found: "re.Match[str]", plan: Plan) -> str:
 
 
 def _cache_below_one_request(found: "re.Match[str]", plan: Plan) -> str:
-    more = _more_cache(float(found["needed"]), float(found["available"]), plan)
     fitting = found["fitting"]
-    return f"write `model.max_model_len: {fitting}` (now {found['length']}), or {more}" if fitting else more
+    shorter = f"write `model.max_model_len: {fitting}` (now {found['length']})" if fitting else None
+    more = _more_cache(float(found["needed"]), float(found["available"]), plan)
+    return ", or ".join(filter(None, (shorter, more))) or _SPREAD
 
 
-def _more_cache(needed_gib: float, available_gib: float, plan: Plan) -> str:
+def _more_cache(needed_gib: float, available_gib: float, plan: Plan) -> str | None:
     enough_gib = needed_gib * _WHOLE_BLOCKS + _ROUNDING_GIB
     pinned_bytes = plan.resolution.request.spec.memory.kv_cache_memory_bytes
     if pinned_bytes is not None:
-        return f"write `memory.kv_cache_memory_bytes: {ceil(enough_gib * _GIB)}` (now {pinned_bytes})"
+        enough_bytes = ceil(enough_gib * _GIB)
+        if _with_cache(plan, enough_bytes) is None:
+            return None
+        return f"write `memory.kv_cache_memory_bytes: {enough_bytes}` (now {pinned_bytes})"
     missing_gib = enough_gib - available_gib + _ROUNDING_GIB
+    if missing_gib * _GIB > (1 - _share(plan)) * plan.resolution.device.total_memory_bytes:
+        return None
     return f"give the KV cache {missing_gib:.2f} GiB more, with a higher `memory.gpu_memory_utilization`"
 
 
@@ -122,25 +130,36 @@ def _changes(shortage: Shortage, plan: Plan) -> Iterator[str]:
             yield "spread the weights with `parallel.tensor_parallel_size`, take a quantized model"
             yield "stop what else uses the device"
         case Phase.PROFILING | Phase.COMPILING:
-            tokens = _step_tokens(plan)
-            yield f"write `scheduler.max_num_batched_tokens: {tokens // 2}` (now {tokens}): prompts take more steps"
-            yield "spread the model with `parallel.tensor_parallel_size`"
+            yield from _smaller_steps(plan)
+            yield _SPREAD
         case _:
-            yield _less_cache(shortage, plan)
-            yield from _fewer_graphs(shortage, plan)
+            changes = (*_less_cache(shortage, plan), *_fewer_graphs(shortage, plan))
+            yield from changes or (_SPREAD, "stop what else uses the device")
 
 
-def _less_cache(shortage: Shortage, plan: Plan) -> str:
-    """The KV cache gives what the failed allocation lacked, or, where that is more, what the plan has too much."""
+def _smaller_steps(plan: Plan) -> Iterator[str]:
+    tokens = _step_tokens(plan)
+    if _changed(plan, "scheduler", max_num_batched_tokens=tokens // 2) is not None:
+        yield f"write `scheduler.max_num_batched_tokens: {tokens // 2}` (now {tokens}): prompts take more steps"
+
+
+def _less_cache(shortage: Shortage, plan: Plan) -> Iterator[str]:
+    """The KV cache gives what the failed allocation lacked, or, where that is more, what the plan has too much.
+
+    Nothing where that is more than it has.
+    """
     missing_bytes = _missing_bytes(shortage, plan)
     pinned_bytes = plan.resolution.request.spec.memory.kv_cache_memory_bytes
     if pinned_bytes is not None:
-        return f"write `memory.kv_cache_memory_bytes: {max(pinned_bytes - missing_bytes, 0)}` (now {pinned_bytes})"
+        if _with_cache(plan, pinned_bytes - missing_bytes) is not None:
+            yield f"write `memory.kv_cache_memory_bytes: {pinned_bytes - missing_bytes}` (now {pinned_bytes})"
+        return
     steps = max(1, ceil(missing_bytes / shortage.total_bytes / _STEP))
     taken = _gib(round(steps * _STEP * shortage.total_bytes))
     now = _share(plan)
-    lower = now - steps * _STEP
-    return f"write `memory.gpu_memory_utilization: {lower:.2f}` (now {now:.2f}): {taken} GiB less KV cache"
+    lower = _hundredths(now - steps * _STEP)
+    if _with_share(plan, lower) is not None:
+        yield f"write `memory.gpu_memory_utilization: {lower:.2f}` (now {now:g}): {taken} GiB less KV cache"
 
 
 def _missing_bytes(shortage: Shortage, plan: Plan) -> int:
@@ -217,14 +236,28 @@ _PIECEWISE: Final = _Kind(
 
 def _limited(plan: Plan, kind: _Kind, limit: int) -> Plan | None:
     """The plan of the same spec with its graphs of a kind up to ``limit``; None where the spec would be refused."""
+    sizes = getattr(plan.resolution.request.spec.compilation, kind.sizes_field)
+    change = {kind.sizes_field: tuple(one for one in sizes if one <= limit)} if sizes else {kind.cap_field: limit}
+    return _changed(plan, "compilation", **change)
+
+
+def _with_share(plan: Plan, share: float) -> Plan | None:
+    """The plan with another `gpu_memory_utilization`; None where the spec would be refused."""
+    return _changed(plan, "memory", gpu_memory_utilization=share) if share > 0 else None
+
+
+def _with_cache(plan: Plan, size_bytes: int) -> Plan | None:
+    """The plan with another pinned KV cache; None where the spec would be refused."""
+    return _changed(plan, "memory", kv_cache_memory_bytes=size_bytes) if size_bytes > 0 else None
+
+
+def _changed(plan: Plan, section: str, **fields: object) -> Plan | None:
+    """The plan of the same spec with other values in a section; None where the spec would be refused."""
     request = plan.resolution.request
     assert isinstance(request, CompileRequest)
-    section = request.spec.compilation
-    sizes = getattr(section, kind.sizes_field)
-    change = {kind.sizes_field: tuple(one for one in sizes if one <= limit)} if sizes else {kind.cap_field: limit}
-    spec = request.spec.model_copy(update={"compilation": section.model_copy(update=change)})
+    changed = getattr(request.spec, section).model_copy(update=fields)
     try:
-        return compile_spec(replace(request, spec=spec))
+        return compile_spec(replace(request, spec=request.spec.model_copy(update={section: changed})))
     except SpecError:
         return None
 
@@ -243,6 +276,11 @@ def _share(plan: Plan) -> float:
 
 def _step_tokens(plan: Plan) -> int:
     return plan.resolution.frame.max_num_batched_tokens
+
+
+def _hundredths(share: float) -> float:
+    """Rounded down; the inner rounding takes 0.07 for seven hundredths, and not for a little less."""
+    return round(floor(round(share / _STEP, 6)) * _STEP, 2)
 
 
 def _gib(size_bytes: int) -> str:

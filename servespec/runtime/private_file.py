@@ -1,8 +1,11 @@
 """Files that are there whole or not at all; private ones only their owner can read."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from stat import S_IMODE
+from typing import BinaryIO
 
 
 def write_private(path: Path, text: str) -> None:
@@ -18,18 +21,28 @@ def write_whole(path: Path, text: str) -> None:
 def rewrite(path: Path, data: bytes) -> None:
     """Puts ``data`` in the place of what the file holds and keeps its permissions; a link stays one."""
     target = path.resolve()
-    written = target.with_name(f"{target.name}.{os.getpid()}.part")
-    descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
+    with _in_place_of(target, 0o600) as file:
         file.write(data)
         os.fchmod(file.fileno(), S_IMODE(target.stat().st_mode))
-    written.replace(target)
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    """``mode`` less the process's umask."""
+    with _in_place_of(path, mode) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def _in_place_of(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """A file that takes the place of ``path`` once it is whole, and is gone where it cannot be.
+
+    ``mode`` is less the process's umask.
+    """
     written = path.with_name(f"{path.name}.{os.getpid()}.part")
     descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, mode)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(text)
-    written.replace(path)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        written.replace(path)
+    except OSError:
+        written.unlink(missing_ok=True)
+        raise

@@ -18,6 +18,8 @@ from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.spec_file import read_spec
 from servespec.runtime.step_times import AUTO, wanted_of
 from servespec.runtime.step_times_rules import STEPS_DESIGN
+from servespec.schema.overrides import with_overrides
+from servespec.schema.source import SpecSource
 
 _K_OPTION: Final = "--num-speculative-tokens"
 _HALVES_FROM: Final = 8
@@ -29,27 +31,29 @@ def plan_to_profile(spec: str, drafts_asked: str, options: Options) -> tuple[Pla
 
     Raises SpecError where the spec is refused, or where its engine does not draft a K of its own for each batch.
     """
-    options = replace(options, settings=(*options.settings, *_fixed(spec, options)))
-    base = _compiled(spec, options)
+    # Once: standard input has nothing for a second time.
+    source = read_spec(spec)
+    options = replace(options, settings=(*options.settings, *_fixed(source, options)))
+    base = _compiled(source, options)
     most = base.resolution.drafting.num_speculative_tokens.value
     drafts = _drafts(drafts_asked, most)
     if most == 0:
         return base, drafts
     seqs = int(base.resolution.limits.max_num_seqs.value)
-    made = _compiled(spec, replace(options, settings=(*options.settings, *_with_tiers(drafts, seqs))))
+    made = _compiled(source, replace(options, settings=(*options.settings, *_with_tiers(drafts, seqs))))
     faults = tuple(_faults(made))
     if faults:
         raise SpecError(faults)
     return made, drafts
 
 
-def _compiled(spec: str, options: Options) -> Plan:
-    return compile_spec(compile_request(read_spec(spec, options.settings), options))
+def _compiled(source: SpecSource, options: Options) -> Plan:
+    return compile_spec(compile_request(with_overrides(source, options.settings), options))
 
 
-def _fixed(spec: str, options: Options) -> Iterator[str]:
+def _fixed(source: SpecSource, options: Options) -> Iterator[str]:
     """Without what follows the load; a curve that the spec names for it need not be there yet."""
-    speculative = read_spec(spec, options.settings).data.get("speculative")
+    speculative = with_overrides(source, options.settings).data.get("speculative")
     for name in ("dynamic", "load_aware"):
         if isinstance(speculative, dict) and name in speculative:
             yield f"speculative.{name}=null"

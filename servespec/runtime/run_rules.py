@@ -90,7 +90,8 @@ LOG_UNWRITABLE = Rule(
     Severity.ERROR,
     "the engine's log cannot be written",
     "The engine's output goes straight to a file that only its owner can read. Without it nothing could "
-    "be said about a failure, so the engine is not started.",
+    "be said about a failure, so the engine is not started. Nor is it where another servespec that still runs has the "
+    "folder: each launch needs one of its own.",
 )
 MODEL_PACKAGE_ABSENT = Rule(
     "L011",

@@ -30,16 +30,16 @@ from servespec.runtime.config_rules import R010
 from servespec.runtime.device_memory import device_use, not_returned
 from servespec.runtime.dispatch_counts import read_counts, remove_counts
 from servespec.runtime.dispatch_logger import KEEP_VARIABLE
-from servespec.runtime.engine_log import said_numbers
+from servespec.runtime.engine_log import said_numbers, whole_log
 from servespec.runtime.extension.report import FOLDER_VARIABLE, report_name
 from servespec.runtime.installed_engine import InstalledEngine, find_installed_engine
 from servespec.runtime.last_reports import ask_for_last_reports
 from servespec.runtime.launch import LaunchCommand
+from servespec.runtime.launch_folder import launch_folder, written_in
 from servespec.runtime.memory_advice import advised
 from servespec.runtime.private_file import write_private
 from servespec.runtime.probe import hardware_problem
 from servespec.runtime.record import Measured, write_record
-from servespec.runtime.run_rules import LOG_UNWRITABLE, exit_code_of
 from servespec.runtime.spec_file import base_folder
 from servespec.runtime.supervise import Event, Outcome, Task, Verify, serve
 
@@ -148,12 +148,24 @@ def run(
     """Starts the engine, holds what it captured against the plan, and stays until it ends.
 
     The plan and the record lie beside the engine's log.  With ``fail_on_drift`` a server that captured something else
-    is stopped.  What ``also_check`` finds is added.
+    is stopped.  What ``also_check`` finds is added.  Raises SpecError where the folder cannot be used.
     """
-    launch = _Launch(plan, serving, on_event, fail_on_drift, also_check)
-    unwritable = _prepare_folder(plan, serving.folder)
-    if unwritable is not None:
-        return Outcome(exit_code_of(unwritable.rule), (unwritable,), serving.command.log_path)
+    with launch_folder(serving.folder):
+        with written_in(serving.folder):
+            _empty(serving.folder)
+            write_private(serving.folder / "plan.json", json_text(plan.to_json()))
+        return _live(_Launch(plan, serving, on_event, fail_on_drift, also_check), task)
+
+
+def _empty(folder: Path) -> None:
+    """Of what an earlier launch left, so that none of it is taken for this one's."""
+    remove_reports(folder)
+    remove_counts(folder)
+
+
+def _live(launch: "_Launch", task: Task | None) -> Outcome:
+    """One launch from its start to its end, in a folder of its own."""
+    plan, serving = launch.plan, launch.serving
     gpus = 0 if is_cpu(plan.resolution.device) else plan.resolution.device_count
     before = device_use(gpus) if gpus else None
     reports = [serving.folder / name for name in rank_names(plan, report_name)]
@@ -161,7 +173,7 @@ def run(
         outcome = serve(
             serving.command,
             ready_timeout_seconds=serving.ready_timeout_seconds,
-            on_event=on_event,
+            on_event=launch.on_event,
             verify=launch.check,
             task=task,
             before_stop=partial(ask_for_last_reports, reports),
@@ -171,20 +183,6 @@ def run(
         with suppress(OSError):
             remove_pipes(serving.folder)
     return launch.end(outcome, not_returned(before, gpus, outcome.engine_pid, Place(str(outcome.log_path))))
-
-
-def _prepare_folder(plan: Plan, folder: Path) -> Diagnostic | None:
-    """An empty folder with the plan in it, or why there can be none."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        remove_reports(folder)
-        remove_counts(folder)
-        write_private(folder / "plan.json", json_text(plan.to_json()))
-    except OSError as error:
-        why = (error.strerror or str(error)).lower()
-        message = f"the folder `{folder}` for the log and the records cannot be written: {why}"
-        return LOG_UNWRITABLE.at(Place(str(folder)), message, "name a folder that you can write to: `--record DIR`")
-    return None
 
 
 @dataclass(slots=True)
@@ -201,7 +199,7 @@ class _Launch:
     def check(self) -> tuple[Diagnostic, ...]:
         """Of a server that answers: what was captured otherwise than planned."""
         capture = _capture(self.plan, self.serving)
-        said = said_numbers(self.serving.command.log_path.read_text(encoding="utf-8", errors="replace"))
+        said = said_numbers(whole_log(self.serving.command.log_path))
         every = (*capture.findings, *self.also_check())
         found = every if self.fail_on_drift else tuple(map(_as_warning, every))
         ready = None if has_errors(found) else time.time()
@@ -210,11 +208,11 @@ class _Launch:
         return (*found, *self._record())
 
     def end(self, outcome: Outcome, held_memory: tuple[Diagnostic, ...]) -> Outcome:
-        """``outcome`` with what shows only once every process is gone."""
+        """``outcome`` with what the check found and let pass, and with what shows only once every process is gone."""
         folder = self.serving.folder
         told = (advised(finding, self.plan, folder, outcome.log_path) for finding in outcome.diagnostics)
         at_exit, changes = graphs_at_exit(self.plan, folder)
-        found = (*told, *held_memory, *changes)
+        found = tuple(dict.fromkeys((*self.measured.findings, *told, *held_memory, *changes)))
         self.measured = replace(
             self.measured,
             at_exit=at_exit,
@@ -222,7 +220,7 @@ class _Launch:
             exit_code=outcome.exit_code,
             counts=read_counts(folder),
             verification=verification_steps(self.plan, folder),
-            findings=tuple(dict.fromkeys((*self.measured.findings, *found))),
+            findings=found,
         )
         return replace(outcome, diagnostics=(*found, *self._record()))
 

@@ -108,7 +108,9 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
     Some of the engine's operators raise an error that does not say so.
     """
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("failed-*.json"))]
+    records = [
+        json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("failed-[0-9]*-[0-9]*.json"))
+    ]
     return sorted(records, key=lambda record: _OUT_OF_MEMORY not in record["message"])
 
 

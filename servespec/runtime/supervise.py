@@ -19,7 +19,7 @@ from servespec.runtime.engine_log import LogTail, Phase
 from servespec.runtime.failure import diagnose_exit, diagnose_timeout, diagnose_unhealthy
 from servespec.runtime.health import Health, base_url, health_of, is_foreign, port_problem
 from servespec.runtime.health_watch import HealthWatch
-from servespec.runtime.launch import EngineProcess, Exit, LaunchCommand, secrets_of, start
+from servespec.runtime.launch import EngineProcess, Exit, LaunchCommand, secrets_of_launch, start
 from servespec.runtime.run_rules import (
     EXIT_DONE,
     EXIT_DRIFT,
@@ -186,7 +186,7 @@ class _Run:
         return self._until_healthy(timeout_seconds) or self._verified(verify)
 
     def _until_healthy(self, timeout_seconds: float) -> _End | None:
-        tail = LogTail(self.command.log_path, secrets_of(self.command.env, self.command.argv))
+        tail = LogTail(self.command.log_path, secrets_of_launch(self.command))
         while (health := health_of(self.command)) is not Health.OK:
             if end := self._pause():
                 return end
@@ -199,7 +199,7 @@ class _Run:
     def _verified(self, verify: Verify | None) -> _End | None:
         findings = verify() if verify else ()
         if has_errors(findings):
-            return _End(EXIT_DRIFT, "its graphs are not as they should be", findings)
+            return _End(EXIT_DRIFT, "a check before it is ready has failed", findings)
         self.ready_seconds = self._elapsed()
         self.on_event(Ready(base_url(self.command), self.ready_seconds, findings))
         return None
@@ -266,12 +266,15 @@ class _Run:
         if self.before_stop is not None and self.ready_seconds is not None:
             self.before_stop()
         self.engine.request_stop()
-        deadline = time.monotonic() + self.command.grace_seconds + _KILL_SECONDS
+        asked = time.monotonic()
+        deadline = asked + self.command.grace_seconds + _KILL_SECONDS
         while self.engine.wait(_POLL_SECONDS) is None and time.monotonic() < deadline:
             if len(self.signals.received) > end.signals:
                 self.engine.request_stop()
         ended = self.engine.exit
-        return (_forced(self.command),) if ended is None or ended.forced else ()
+        if ended is None or ended.forced:
+            return (_forced(self.command, time.monotonic() - asked, is_left=ended is None),)
+        return ()
 
 
 @contextmanager
@@ -318,9 +321,11 @@ def _foreign(command: LaunchCommand) -> Diagnostic:
     )
 
 
-def _forced(command: LaunchCommand) -> Diagnostic:
+def _forced(command: LaunchCommand, waited_seconds: float, *, is_left: bool) -> Diagnostic:
+    """A second signal ends the grace period, so that the time is what was really waited."""
+    still = "; a process of it still lives" if is_left else ""
     return STOPPED_BY_FORCE.at(
         Place(str(command.log_path)),
-        f"the engine did not stop within `{command.grace_seconds:g}` seconds and was killed",
+        f"the engine had not stopped `{waited_seconds:.0f}` seconds after it was asked to and was killed{still}",
         "see the end of the log for what held it up",
     )

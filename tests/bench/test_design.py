@@ -72,6 +72,12 @@ def test_every_load_of_every_round_has_prompts_of_its_own() -> None:
 def test_an_arm_that_is_named_again_gets_a_number() -> None:
     assert labels_of(("stock", "stock", "legacy", "stock")) == ("stock", "stock-2", "legacy", "stock-3")
     assert labels_of(("stock", "specs/k3.yaml", "other/k3.yaml")) == ("stock", "k3", "k3-2")
+    assert labels_of(("stock", "stock", "specs/stock-2.yaml")) == ("stock", "stock-2", "stock-2-2")
+
+
+def test_a_preset_keeps_the_whole_of_its_name() -> None:
+    names = ("preset:deepseek-v3.2__h200x8__balanced", "preset:deepseek-v3.2__b200x8__balanced")
+    assert labels_of(names) == names
 
 
 def test_a_design_that_fits_is_not_refused() -> None:

@@ -43,11 +43,22 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.answer(500, {"error": "asked to fail"})
         elif "hang" in content:
             time.sleep(600)
+        elif "cut short" in content:
+            self.send_response(200)
+            self.send_header("Content-Length", "100")
+            self.end_headers()
+            self.wfile.write(b"{")
+        elif "garble" in content:
+            self.wfile.write(b"no answer of a web server\r\n\r\n")
+        elif "nest" in content:
+            self.answer_bytes(b"[" * 100_000)
         else:
-            self.answer(200, {"choices": [{"message": {"content": content}}]})
+            self.answer(200, {"choices": [{"message": {"content": None if "be silent" in content else content}}]})
 
     def answer(self, status: int, body: object) -> None:
-        data = json.dumps(body).encode()
+        self.answer_bytes(json.dumps(body).encode(), status)
+
+    def answer_bytes(self, data: bytes, status: int = 200) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()

@@ -26,7 +26,8 @@ def main() -> int:
     task = (lambda url: say("Answer", text=ask(url, question))) if question else None
     outcome = serve(command, ready_timeout_seconds=timeout_seconds, on_event=on_event, task=task)
     codes = [d.code for d in outcome.diagnostics]
-    say("Outcome", exit_code=outcome.exit_code, codes=codes, ready_seconds=outcome.ready_seconds)
+    messages = [d.message for d in outcome.diagnostics]
+    say("Outcome", exit_code=outcome.exit_code, codes=codes, messages=messages, ready_seconds=outcome.ready_seconds)
     return outcome.exit_code
 
 

@@ -17,6 +17,10 @@ from servespec.diagnostics import SpecError
 from servespec.render.serve_text import capture_line
 from servespec.runtime.capture import AtExit, RowCapture, Verdict, VerificationSteps
 from servespec.runtime.capture_report import graphs_at_exit, remove_reports, report_capture, verification_steps
+from servespec.runtime.extension.failure import failure_name
+from servespec.runtime.extension.replay import verified_name
+from servespec.runtime.extension.report import left_name, report_name
+from servespec.runtime.extension.step_times import step_times_name
 from tests.plans import Json, compiled, model_folder, spec_of
 from tests.strategies import EXTENSION, specs
 
@@ -265,9 +269,24 @@ def with_an_unknown_manager(report: Json) -> None:
     report["managers"].append({"class": "Other", "query_len": 1, "mode": "FULL", "full": [[1] * 7], "breakable": None})
 
 
+def with_a_graph_twice(report: Json) -> None:
+    report["managers"][0]["full"].append(report["managers"][0]["full"][0])
+
+
+def with_a_manager_twice(report: Json) -> None:
+    report["managers"].append(report["managers"][-1])
+
+
+def in_another_mode(report: Json) -> None:
+    report["managers"][0]["mode"] = "FULL_DECODE_ONLY"
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [
+        (with_a_graph_twice, "`target uniform_decode`: graphs that were captured more than once: 4 tokens"),
+        (with_a_manager_twice, "4 graph managers are of 3 classes and query lengths"),
+        (in_another_mode, "`target uniform_decode`: its mode is FULL_DECODE_ONLY; FULL_AND_PIECEWISE was planned"),
         (without_a_full_graph, "`target uniform_decode`: missing 1 of 33 graphs: 256 tokens"),
         (with_a_full_graph_more, "`drafter later_steps`: graphs that were not planned: 999 tokens"),
         (of_another_lora_case, "`drafter step0_uniform`: missing 1 of 33 graphs: 4 tokens"),
@@ -341,6 +360,18 @@ def test_reports_of_an_earlier_launch_are_no_evidence(tmp_path: Path) -> None:
     remove_reports(tmp_path)
 
     assert found(plan, tmp_path) == [("L017", "1 of 1 workers left no report of what they captured")]
+
+
+def test_whatever_workers_leave_is_removed_and_nothing_else(tmp_path: Path) -> None:
+    """The folder may be one that holds files of the user."""
+    of_workers = [report_name, left_name, failure_name, verified_name, step_times_name]
+    mine = ["captured-copy.json", "failed-requests.json", "left-overs-1.json", "steps-8b.json", "steps-0-0.json.bak"]
+    for name in [*(one(1, 12) for one in of_workers), *mine]:
+        left(tmp_path, {}, name)
+
+    remove_reports(tmp_path)
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(mine)
 
 
 def test_workers_that_end_as_they_captured(tmp_path: Path) -> None:

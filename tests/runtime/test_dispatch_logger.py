@@ -174,8 +174,11 @@ def test_counts_of_several_servers_add_up_and_an_earlier_launchs_are_removed(tmp
     write_counts(tmp_path, 12, [count("FULL", 1, 4, 4)])
 
     assert read_counts(tmp_path) == (count("FULL", 3, 14, 6), count("NONE", 1, 5, 0))
+    mine = tmp_path / "dispatch-notes.json"
+    mine.write_text("of the user")
     remove_counts(tmp_path)
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [mine]
+    assert read_counts(tmp_path) == ()
 
 
 def test_a_launched_engine_alone_finds_the_plug_in() -> None:

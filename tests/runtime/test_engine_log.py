@@ -1,6 +1,7 @@
 """What is read off an engine's log."""
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from servespec.runtime.engine_log import (
     read_failure,
     said_numbers,
     telling_of,
+    whole_log,
 )
 
 ENGINES = Path(os.environ.get("SERVESPEC_ENGINES", Path(__file__).parents[2] / ".engines"))
@@ -37,6 +39,27 @@ RuntimeError: Engine core initialization failed. See root cause above. Failed co
 
 def test_root_cause_of_a_child_wins_over_its_wrapper() -> None:
     assert telling_of(ROOT_CAUSE_IN_A_CHILD) == Telling(None, ("ValueError: max_model_len is too large",))
+
+
+def coloured(log: str) -> str:
+    """As the engine's ColoredFormatter writes its lines, and Python 3.13 an exception."""
+    log = re.sub(r"^(\(.*?\))", "\x1b[0;36m\\1\x1b[0;0m", log, flags=re.MULTILINE)
+    log = re.sub(r"(\d\d-\d\d \d\d:\d\d:\d\d) (\[.*?\])", "\x1b[90m\\1\x1b[0m \x1b[90m\\2\x1b[0m", log)
+    log = re.sub(r"\b(INFO|ERROR)\b", "\x1b[31m\\1\x1b[0m", log)
+    return re.sub(r"^(\w+Error): (.*)", "\x1b[1;35m\\1\x1b[0m: \x1b[35m\\2\x1b[0m", log, flags=re.MULTILINE)
+
+
+def test_colours_hide_nothing(tmp_path: Path) -> None:
+    """FORCE_COLOR of a shell, as many a CI sets it, or VLLM_LOGGING_COLOR."""
+    log = tmp_path / "engine.log"
+    log.write_text(coloured(ROOT_CAUSE_IN_A_CHILD))
+    assert log.read_text().count("\x1b[") > 20
+
+    assert read_failure(log) == Telling(None, ("ValueError: max_model_len is too large",))
+    assert whole_log(log) == ROOT_CAUSE_IN_A_CHILD
+    tail = LogTail(log)
+    tail.advance()
+    assert tail.last_line == ROOT_CAUSE_IN_A_CHILD.splitlines()[-1]
 
 
 def test_wrapper_is_said_when_nothing_else_is() -> None:

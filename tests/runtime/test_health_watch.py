@@ -11,7 +11,7 @@ from servespec.runtime.health import Health
 from servespec.runtime.health_watch import HealthWatch
 from servespec.runtime.launch import LaunchCommand
 
-F, C, S, OK = Health.FAILED, Health.CLOSED, Health.SILENT, Health.OK
+F, C, G, S, OK = Health.FAILED, Health.CLOSED, Health.GARBLED, Health.SILENT, Health.OK
 
 
 def failing_after(answers: Sequence[Health], monkeypatch: pytest.MonkeyPatch) -> int | None:
@@ -37,6 +37,7 @@ def failing_after(answers: Sequence[Health], monkeypatch: pytest.MonkeyPatch) ->
     [
         ([F, F, F], 3),
         ([C, C, C], 3),
+        ([G, G, G], 3),
         ([F, F, OK, F, F, OK, OK], None),
         ([F, S, F, S, F], 5),
         ([S] * 85 + [OK] + [S] * 85, None),

@@ -292,6 +292,70 @@ def test_a_pinned_cache_below_one_request_is_raised(tmp_path: Path) -> None:
     assert finding.help == f"write `memory.kv_cache_memory_bytes: {ceil((12.0 * 1.1 + 0.005) * GIB)}` (now {6 << 30})"
 
 
+_FAILED_AT_WARM_UP = "INFO Graph capturing finished in 3 s\n" + TORCH
+_FAILED_AT_PROFILING = "INFO Model loading took 3.1 GiB\n" + TORCH
+_SPREAD = "spread the model with `parallel.tensor_parallel_size`"
+_IN_USE = "stop what else uses the device"
+
+
+@pytest.mark.parametrize(
+    ("sections", "log", "said"),
+    [
+        # More than the cache has, and a share that is less than the weights, or nothing.
+        (
+            {
+                "model": {"id": model_folder("qwen3-8b"), "max_model_len": 4096},
+                "memory": {"kv_cache_memory_bytes": "1GiB"},
+            },
+            _FAILED_AT_WARM_UP,
+            f"{_SPREAD}, or {_IN_USE}",
+        ),
+        ({}, _FAILED_AT_WARM_UP.replace("{wanted}", "120.00 GiB"), f"{_SPREAD}, or {_IN_USE}"),
+        (
+            {"memory": {"gpu_memory_utilization": 0.2}},
+            _FAILED_AT_WARM_UP.replace("{wanted}", "60.00 GiB"),
+            f"{_SPREAD}, or {_IN_USE}",
+        ),
+        ({}, STARTUP.format(free="4.2", total="139.8", share="0.95"), f"{_IN_USE}: 135.6 GiB of it were in use"),
+        ({}, STARTUP.format(free="0.9", total="139.8", share="0.95"), f"{_IN_USE}: 138.9 GiB of it were in use"),
+        # A step below the longest prompt, where prompts are not chunked.
+        (
+            {
+                "model": {"id": model_folder("qwen3-8b"), "max_model_len": 8192},
+                "scheduler": {"max_num_seqs": 64, "max_num_batched_tokens": 8192, "enable_chunked_prefill": False},
+                "speculative": None,
+            },
+            _FAILED_AT_PROFILING,
+            _SPREAD,
+        ),
+        # More than the device has.
+        (
+            {"memory": {"gpu_memory_utilization": 0.99}},
+            ONE_REQUEST.format(fitting=""),
+            _SPREAD,
+        ),
+        (
+            {"memory": {"kv_cache_memory_bytes": "6GiB"}},
+            ONE_REQUEST.format(fitting="").replace("12.0 GiB KV", "140.0 GiB KV"),
+            _SPREAD,
+        ),
+    ],
+)
+def test_a_change_that_would_be_refused_is_not_named(sections: Any, log: str, said: str, tmp_path: Path) -> None:
+    finding = advice(plan_of(**sections), tmp_path, f"{log.replace('{wanted}', '2.00 GiB')}\n")
+
+    assert finding.help.startswith(said)
+    assert "write `memory" not in finding.help
+
+
+def test_a_share_of_three_decimals_is_lowered_and_told_as_it_is_written(tmp_path: Path) -> None:
+    plan = plan_of(memory={"gpu_memory_utilization": 0.925})
+
+    assert advice(plan, tmp_path, drawn(plan, capture_order(plan)[0])).help == (
+        "write `memory.gpu_memory_utilization: 0.90` (now 0.925): 2.8 GiB less KV cache"
+    )
+
+
 def test_other_findings_stay_as_they_are(tmp_path: Path) -> None:
     plan, log = plan_of(), tmp_path / "engine.log"
     log.write_text("Worker proc VllmWorker-0 died unexpectedly (exit code: -9)\n")

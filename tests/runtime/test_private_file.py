@@ -1,6 +1,8 @@
 """Files that are there whole or not at all."""
 
 import os
+import resource
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -52,3 +54,30 @@ def test_a_file_that_is_rewritten_keeps_its_permissions_and_its_link(tmp_path: P
     assert (path.read_bytes(), path.stat().st_mode & 0o777) == (b"after\r\n", 0o664)
     assert link.is_symlink()
     assert sorted(tmp_path.iterdir()) == [link, path]
+
+
+@pytest.mark.parametrize("write", [write_private, write_whole])
+def test_what_cannot_be_written_leaves_no_part_of_it(write: Callable[[Path, str], None], tmp_path: Path) -> None:
+    """As of a record whose place is taken; a full disk is alike."""
+    (tmp_path / "record.json").mkdir()
+
+    with pytest.raises(OSError, match="directory"):
+        write(tmp_path / "record.json", "{}")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
+
+
+def test_a_full_disk_leaves_no_part_of_it(tmp_path: Path) -> None:
+    (tmp_path / "record.json").write_text("earlier")
+    # The system's own limit on a file's size stands for a disk that is full.
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            write_private(tmp_path / "record.json", "x" * 100)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, ignored)
+
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("record.json", "earlier")]

@@ -1,6 +1,7 @@
 """`servespec profile`: the launch that captures every K, what is timed in it, and the curve that a spec then names."""
 
 import json
+from io import BytesIO, TextIOWrapper
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -61,6 +62,19 @@ def test_one_launch_captures_every_k_up_to_the_widest_batch(tmp_path: Path) -> N
         drafts=(0, 1, 3, 7),
         served_only=True,
     )
+
+
+def test_standard_input_is_profiled_as_a_file_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be read once, and three plans are made of it."""
+    given = spec(compilation=WIDE)
+    monkeypatch.setattr("sys.stdin", TextIOWrapper(BytesIO(json.dumps(given).encode())))
+
+    plan, drafts = plan_to_profile("-", "auto", Options(settings=("scheduler.max_num_seqs=128",)))
+    of_file, drafts_of_file = plan_to_profile(
+        written(tmp_path, given), "auto", Options(settings=("scheduler.max_num_seqs=128",))
+    )
+
+    assert (plan.graphs.shapes, drafts) == (of_file.graphs.shapes, drafts_of_file)
 
 
 def test_a_spec_whose_curve_is_not_there_yet_can_be_profiled_and_then_names_it(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import jsonschema
 import pytest
 
+from servespec.cli.exit_codes import refusal_code
 from servespec.compiler.plan import PLAN_SCHEMA
 from servespec.compiler.record_schema import RECORD_SCHEMA
 from servespec.diagnostics import Place, SpecError
@@ -23,6 +25,8 @@ from servespec.runtime.extension.report import FOLDER_VARIABLE
 from servespec.runtime.record import Measured, read_record, record_of, write_record
 from servespec.runtime.run_rules import CAPTURE_DIFFERS, DIED_AFTER_READY
 from servespec.runtime.serving import Checked, Serving, run
+from servespec.runtime.step_times_rules import GRAPH_DOES_NOT_PAY
+from servespec.runtime.supervise import Started
 from tests.plans import Json, compiled, model_folder, spec_of
 
 pytestmark = pytest.mark.usefixtures("quiet_shell")
@@ -212,6 +216,22 @@ def test_the_record_is_there_when_ready_and_whole_at_the_end(fake: Any, monkeypa
     assert oct((fake.folder / "record.json").stat().st_mode & 0o777) == "0o600"
 
 
+def test_a_folder_that_is_gone_before_ready_stops_nothing(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the engine's log in it: what was captured is then not seen, and the record has nowhere to go."""
+    folder = fake.folder / "launch"
+    command = fake.command("--stage-seconds", "0.1", log_path=folder / "engine.log")
+    launch = Serving(command=command, folder=folder, ready_timeout_seconds=10.0)
+
+    def lose(event: Any) -> None:
+        if isinstance(event, Started):
+            shutil.rmtree(folder)
+
+    outcome = run(plan_of(engine={"version": "0.33.0", "lowering": "legacy"}), launch, lose, lambda _: None)
+
+    assert (outcome.exit_code, fake.alive()) == (0, [])
+    assert [finding.code for finding in outcome.diagnostics] == ["L017", "L020"]
+
+
 def test_steps_of_an_earlier_launch_are_not_counted(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     write_counts(fake.folder, 2, [COUNT])
 
@@ -232,6 +252,8 @@ def test_a_tolerated_difference_is_in_the_record(fake: Any, monkeypatch: pytest.
     outcome, _, (_, ended) = launched(fake, monkeypatch, (DIFFERS,), fail=False)
 
     assert outcome.exit_code == 0
+    # With its place and its help, which the line at ready has no room for.
+    assert [(one.code, one.severity, one.help) for one in outcome.diagnostics] == [("L016", "warning", "see the log")]
     said = ended["measured"]
     assert (said["verdict"], [finding["severity"] for finding in said["findings"]]) == ("differs", ["warning"])
 
@@ -293,8 +315,46 @@ def test_a_folder_that_cannot_be_written_starts_nothing(fake: Any, tmp_path: Pat
     blocked.parent.write_text("in the way")
     launch = Serving(command=fake.command(), folder=blocked, ready_timeout_seconds=10.0)
 
-    outcome = run(plan_of(), launch, lambda _: None)
+    with pytest.raises(SpecError) as raised:
+        run(plan_of(), launch, lambda _: None)
 
-    (finding,) = outcome.diagnostics
-    assert (outcome.exit_code, finding.code, fake.pids()) == (5, "L010", [])
+    (finding,) = raised.value.diagnostics
+    assert (refusal_code(raised.value), finding.code, fake.pids()) == (5, "L010", [])
     assert finding.message == f"the folder `{blocked}` for the log and the records cannot be written: not a directory"
+
+
+def test_a_folder_that_a_running_launch_has_is_left_alone(fake: Any) -> None:
+    """Its log would be cut, its workers' reports be taken away, and its record be written over."""
+    folder = fake.folder / "launch"
+    plan = plan_of(engine={"version": "0.33.0", "lowering": "legacy"})
+    command = fake.command(log_path=folder / "engine.log")
+    launch = Serving(command=command, folder=folder, ready_timeout_seconds=10.0)
+
+    def serve_again(_: str) -> None:
+        (folder / "captured-0-0.json").write_text("{}")
+        before = {path.name: path.read_bytes() for path in folder.iterdir()}
+        with pytest.raises(SpecError) as raised:
+            run(plan, launch, lambda _: None)
+        (finding,) = raised.value.diagnostics
+        assert (refusal_code(raised.value), finding.code) == (5, "L010")
+        assert finding.message == f"the folder `{folder}` is in use by another servespec that still runs"
+        assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+    outcome = run(plan, launch, lambda _: None, serve_again)
+
+    assert (outcome.exit_code, len(fake.pids())) == (0, 1)
+    assert run(plan, launch, lambda _: None, lambda _: None).exit_code == 0
+
+
+def test_what_a_measurement_warns_of_is_in_the_outcome(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """From there `verify`, `steps` and `profile` print it, and write it into their documents."""
+    plan = plan_of()
+    monkeypatch.setattr(serving, "_capture", lambda *_: capture_of(plan))
+    launch = Serving(command=fake.command(), folder=fake.folder, ready_timeout_seconds=10.0)
+    slower = GRAPH_DOES_NOT_PAY.at(Place("launch"), "a decode of 8 requests is slower as FULL than eager", "less")
+
+    outcome = run(plan, launch, lambda _: None, lambda _: None, also_check=lambda: (slower,))
+
+    assert (outcome.exit_code, outcome.diagnostics) == (0, (slower,))
+    record = read_record(fake.folder / "record.json")
+    assert [finding["code"] for finding in record["measured"]["findings"]] == ["L036"]

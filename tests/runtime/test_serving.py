@@ -1,5 +1,6 @@
 """What a launch is made of: the engine's environment, and whom it asks before it stops."""
 
+import json
 import os
 from collections.abc import Iterable
 from contextlib import nullcontext
@@ -7,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from servespec.cli import app
 from servespec.runtime.device_memory import DeviceUse
 from servespec.runtime.serving import run, serving_of
 from servespec.runtime.supervise import BeforeStop, Outcome
@@ -109,3 +112,18 @@ def test_memory_that_the_engine_did_not_give_back_is_found(tmp_path: Path, monke
     outcome = run(plan, serving_of(plan, tmp_path), print)
 
     assert [finding.code for finding in outcome.diagnostics] == ["L019"]
+
+
+@pytest.mark.parametrize("command", ["serve", "verify", "steps", "bench"])
+def test_a_record_folder_that_cannot_be_written_is_a_failed_launch(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = tmp_path / "spec.yaml"
+    spec.write_text(json.dumps(spec_of("qwen3-8b", "h200", engine={"version": "0.33.0", "lowering": "extension"})))
+    further = ("--arms", "spec", "-o", str(tmp_path / "bench.json")) if command == "bench" else ()
+
+    result = CliRunner().invoke(app, [command, str(spec), "--record", str(spec), *further])
+
+    assert result.exit_code == 5, result.output
+    said = "".join(result.stderr.split())
+    assert "".join(f"error[L010]: the folder `{spec}` for the log and the records cannot be written".split()) in said

@@ -103,10 +103,27 @@ def test_failed_question_is_a_finding(fake: Any) -> None:
     assert fake.alive() == []
 
 
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("cut short", "IncompleteRead(1 bytes read, 99 more expected)"),
+        ("garble", "no answer of a web server"),
+        ("nest", "the answer has not the form of a chat completion"),
+        ("be silent", "the answer holds no text"),
+    ],
+)
+def test_an_answer_that_cannot_be_read_is_a_finding(fake: Any, question: str, said: str) -> None:
+    outcome, _ = run(fake.command(), task=lambda url: print(ask(url, question)))
+    assert (outcome.exit_code, codes(outcome), fake.alive()) == (7, ["L013"], [])
+    assert outcome.diagnostics[0].message.endswith(f"did not answer the question: {said}")
+
+
 def test_verification_comes_before_ready_and_can_refuse(fake: Any) -> None:
     finding = ARGUMENTS_REFUSED.at(Place("plan"), "captured differs")
     outcome, events = run(fake.command(), verify=lambda: (finding,), task=nothing)
     assert (outcome.exit_code, outcome.diagnostics) == (6, (finding,))
+    # Of `verify` and `steps` too, whose workers left no result: nothing is said of graphs.
+    assert [e.because for e in events if isinstance(e, Stopping)] == ["a check before it is ready has failed"]
     assert not any(isinstance(e, Ready) for e in events)
     assert fake.alive() == []
 
@@ -196,6 +213,12 @@ def test_silent_sigkill_is_taken_for_host_memory(fake: Any) -> None:
     assert "`SIGKILL`" in outcome.diagnostics[0].message
 
 
+def test_a_signal_without_a_name_is_told_by_its_number(fake: Any) -> None:
+    outcome, _ = run(fake.command(*CRASH, "--by-signal", "35"))
+    assert (outcome.exit_code, codes(outcome)) == (5, ["L004"])
+    assert "the engine was ended by `signal 35` before it was ready" in outcome.diagnostics[0].message
+
+
 def test_crash_takes_the_family_with_it(fake: Any) -> None:
     outcome, _ = run(fake.command(*CRASH, "--family"))
     assert (outcome.exit_code, len(fake.pids()), fake.alive()) == (5, 3, [])
@@ -239,6 +262,21 @@ def test_a_port_that_is_bound_and_never_answers_is_a_timeout(fake: Any, monkeypa
     outcome, _ = run(fake.command("--deaf"), ready_timeout_seconds=2.0)
     assert (outcome.exit_code, codes(outcome), fake.alive()) == (5, ["L008"], [])
     assert "GET /health gets no answer in time" in outcome.diagnostics[0].message
+
+
+def test_a_port_where_something_else_than_http_answers_is_not_refused(fake: Any) -> None:
+    def greet() -> None:
+        connection, _ = server.accept()
+        with connection:
+            # What is read first is not reset by the close.
+            connection.recv(4096)
+            connection.sendall(b"SSH-2.0-Server\r\n")
+
+    with socket.create_server(("127.0.0.1", fake.port)) as server:
+        greeter = threading.Thread(target=greet)
+        greeter.start()
+        assert health.health_of(fake.command()) is health.Health.GARBLED
+        greeter.join()
 
 
 def test_a_port_that_is_taken_after_our_check_is_told(fake: Any) -> None:
@@ -288,6 +326,14 @@ def test_secrets_of_the_command_are_in_no_message(fake: Any) -> None:
     line = "ValueError: bad key sk-very-secret and hidden-token"
     command = fake.command(*CRASH, "--say", line, env={"VLLM_API_KEY": "sk-very-secret", "HF_TOKEN": "hidden-token"})
     outcome, _ = run(command)
+    assert "ValueError: bad key *** and ***" in outcome.diagnostics[0].message
+
+
+def test_secrets_of_the_shell_are_in_no_message(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where they have to stand, as a spec must hold none."""
+    monkeypatch.setenv("HF_TOKEN", "hidden-token")
+    monkeypatch.setenv("VLLM_API_KEY", "sk-very-secret")
+    outcome, _ = run(fake.command(*CRASH, "--say", "ValueError: bad key sk-very-secret and hidden-token"))
     assert "ValueError: bad key *** and ***" in outcome.diagnostics[0].message
 
 
@@ -411,7 +457,10 @@ def test_second_signal_ends_the_grace_period(fake: Any, supervised: Any) -> None
     run.send(signal.SIGINT)
     run.until("Stopping")
     run.send(signal.SIGINT)
-    assert run.until("Outcome")["codes"] == ["L014"]
+    outcome = run.until("Outcome")
+    assert outcome["codes"] == ["L014"]
+    # Not the grace period, which was cut short.
+    assert re.search(r"had not stopped `\d` seconds after it was asked to and was killed$", outcome["messages"][0])
     assert (run.code(), fake.alive()) == (130, [])
 
 

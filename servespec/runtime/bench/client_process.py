@@ -1,9 +1,10 @@
 """The process that makes the load: starts it, hands it one cell at a time, reads what it measured."""
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any
 
 from servespec.diagnostics import Place, SpecError
 from servespec.runtime.bench.bench_rules import CLIENT_FAILED
+from servespec.runtime.keeper import ended_with_us
+from servespec.runtime.launch_folder import written_in
 
 _CLIENT = "servespec.runtime.bench.client"
 
@@ -63,7 +66,7 @@ class BenchClient:
             line = self.process.stdout.readline()
         except BrokenPipeError:
             line = ""
-        answer: dict[str, Any] = json.loads(line) if line else {"error": "it ended before it answered"}
+        answer = _answer(line)
         if "error" in answer:
             message = f"the bench client failed at concurrency {load.concurrency}: {answer['error']}"
             raise SpecError([CLIENT_FAILED.at(Place(str(self.log_path)), message, "see the end of its log")])
@@ -71,20 +74,47 @@ class BenchClient:
         return result
 
 
+def _answer(line: str) -> dict[str, Any]:
+    """A client that is killed may leave half a line; a library of its Python may print one that is no answer."""
+    if not line.endswith("\n"):
+        return {"error": "it ended before it answered"}
+    try:
+        answer: dict[str, Any] = json.loads(line)
+    except ValueError:
+        return {"error": f"it printed `{line.strip()}` in place of an answer"}
+    return answer
+
+
 @contextmanager
-def bench_client(log_path: Path) -> Iterator[BenchClient]:
-    """A client whose output goes to ``log_path``; it ends with the block."""
-    log_path.parent.mkdir(parents=True, exist_ok=True)
-    with log_path.open("w", encoding="utf-8") as log:
+def bench_client(log_path: Path, hosts: Iterable[str]) -> Iterator[BenchClient]:
+    """A client of servers on ``hosts`` of this machine, whose output goes to ``log_path``; it ends with the block."""
+    with written_in(log_path.parent):
+        log = log_path.open("w", encoding="utf-8")
+    with log:
         process = subprocess.Popen(  # noqa: S603 - our own module
             (sys.executable, "-P", "-m", _CLIENT),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
+            env={**os.environ, **_without_proxy(hosts)},
+            preexec_fn=ended_with_us(),  # noqa: PLW1509 - one thread here
         )
         try:
             yield BenchClient(process, log_path)
         finally:
             process.terminate()
-            process.wait()
+            # Closes its pipes too, and takes no offence at a question that nobody read.
+            process.communicate()
+
+
+def _without_proxy(hosts: Iterable[str]) -> dict[str, str]:
+    """The engine's client heeds a proxy of the environment; the hub may need it, what is on this machine must not.
+
+    Source: vllm/benchmarks/serve.py: benchmark, trust_env.
+    """
+    given = os.environ.get("no_proxy") or os.environ.get("NO_PROXY") or ""
+    if given == "*":
+        return {}
+    named = ",".join(filter(None, [given, *sorted(set(hosts))]))
+    return {"no_proxy": named, "NO_PROXY": named}

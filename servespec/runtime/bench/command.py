@@ -20,6 +20,8 @@ from servespec.runtime.bench.results import BENCH_FORMAT, open_results
 from servespec.runtime.bench.servers import arm_up
 from servespec.runtime.bench.session import Bench, OnBenchEvent, run_bench
 from servespec.runtime.gather import Options
+from servespec.runtime.health import loopback_of
+from servespec.runtime.launch_folder import launch_folder
 from servespec.runtime.machine import made_on, this_command
 from servespec.runtime.serving import serving_of
 from servespec.runtime.spec_file import read_spec
@@ -53,7 +55,8 @@ def bench(wanted: Wanted, on_event: OnBenchEvent) -> Mapping[str, Any]:
     design = replace(wanted.design, arms=labels_of(names))
     arms = compiled_arms(wanted, names, design)
     results = open_results(wanted.output, _head(wanted, design, arms))
-    with bench_client(wanted.folder / "client.log") as client:
+    hosts = [loopback_of(arm.plan.resolution.request.spec.serve.host) for arm in arms]
+    with launch_folder(wanted.folder), bench_client(wanted.folder / "client.log", hosts) as client:
         run_bench(
             Bench(
                 design=design,

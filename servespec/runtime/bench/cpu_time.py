@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from servespec.runtime.engine_log import whole_log
+
 _TICKS_PER_SECOND: Final = os.sysconf("SC_CLK_TCK")
 _FRONT_END: Final = re.compile(r"^\((?:APIServer|ApiServer_\d+) pid=(\d+)\)", re.MULTILINE)
 """How an API server begins its lines. Source: vllm/utils/system_utils.py: decorate_logs."""
@@ -24,8 +26,7 @@ class CpuTimes:
 
 def front_end_pids(engine_log: Path) -> frozenset[int]:
     """The API servers of an engine; its other processes wait for the GPU by looking at it, and tell nothing."""
-    text = engine_log.read_text("utf-8", "replace") if engine_log.is_file() else ""
-    return frozenset(map(int, _FRONT_END.findall(text)))
+    return frozenset(map(int, _FRONT_END.findall(whole_log(engine_log))))
 
 
 def cpu_times(pids: Iterable[int]) -> CpuTimes:

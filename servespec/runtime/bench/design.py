@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
 
 from servespec.compiler.traffic import TrafficAsked, positive, traffic_findings
 from servespec.diagnostics import Diagnostic, Place
+from servespec.provenance import PRESET_PREFIX
 from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
 
 
@@ -68,11 +70,14 @@ class Cell:
 
 
 def labels_of(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Each arm's name, or its file's; one that is named again, to see the noise, gets a number."""
-    short = [Path(name).stem for name in names]
-    return tuple(
-        name if name not in short[:at] else f"{name}-{short[: at + 1].count(name)}" for at, name in enumerate(short)
-    )
+    """Each arm's name, or its file's; one that is there already gets a number, as one named again to see the noise."""
+    labels: list[str] = []
+    for name in names:
+        # A preset is no file: what follows a dot of its name is part of it.
+        short = name if name.startswith(PRESET_PREFIX) else Path(name).stem
+        numbered = (f"{short}-{number}" for number in count(2))
+        labels.append(next(one for one in chain([short], numbered) if one not in labels))
+    return tuple(labels)
 
 
 def arms_in(design: BenchDesign, round_number: int) -> tuple[str, ...]:
