@@ -99,8 +99,8 @@ def _drafts(asked: str, most: int) -> tuple[int, ...]:
 def wanted_profile(plan: Plan, drafts: Sequence[int], *, requests: str, tokens: str, repeats: int) -> Wanted:
     """What to time.  Raises SpecError as for `servespec steps`."""
     limits = plan.resolution.limits
-    asked = wanted_of(plan, requests=requests, tokens=tokens, repeats=repeats)
     widest = int(limits.max_num_seqs.value) - (len(drafts) - 1 if plan.resolution.frame.tiers else 0)
+    asked = wanted_of(plan, requests=requests, tokens=tokens, repeats=repeats, most_requests=widest)
     return replace(
         asked,
         requests=asked.requests or curve_sizes(widest),

@@ -135,6 +135,19 @@ def test_sizes_beyond_a_step_are_refused_as_those_of_steps_are(tmp_path: Path) -
         assert [one.code for one in caught.value.diagnostics] == ["L033"]
 
 
+def test_the_widest_batch_that_can_be_asked_for_is_the_specs_own(tmp_path: Path) -> None:
+    """The launch has a tier above it for each further K, whose batches no K but one has graphs for."""
+    plan, drafts = plan_to_profile(written(tmp_path, spec()), "auto", Options())
+    assert plan.resolution.limits.max_num_seqs.value == 259
+
+    wanted_profile(plan, drafts, requests="256", tokens="auto", repeats=5)
+    with pytest.raises(SpecError) as caught:
+        wanted_profile(plan, drafts, requests="257", tokens="auto", repeats=5)
+
+    (finding,) = caught.value.diagnostics
+    assert finding.message == "a step of this spec has at most 256 (`scheduler.max_num_seqs`), not 257"
+
+
 @given(st.integers(1, 20_000))
 def test_curve_sizes_reach_from_one_to_the_widest_and_leave_no_gap_of_more_than_two(most: int) -> None:
     sizes = curve_sizes(most)
