@@ -65,14 +65,14 @@ def _adaptive_verification(spec: ServingSpec, source: SpecSource) -> Iterator[Di
         return
     name = "enable_adaptive_verification" if section.enable_adaptive_verification else "load_aware"
     place = source.place_of_key(("speculative", name))
-    for words, path in _beside_verification(spec, section):
+    for words, path in beside_verification(spec, section):
         written = str(path[-1])
         refusal = replace(adaptive_verification_beside(words, written), field=f"speculative.{name}")
         other = Related(words, source.place_of_key(path))
         yield plan_rules.R101.at(place, refusal.message, f"delete `{name}`, or `{written}`", [other])
 
 
-def _beside_verification(spec: ServingSpec, section: SpeculativeSection) -> Iterator[tuple[str, SpecPath]]:
+def beside_verification(spec: ServingSpec, section: SpeculativeSection) -> Iterator[tuple[str, SpecPath]]:
     """What adaptive verification does not run with, in words, and where it is written.
 
     Source: vllm/config/vllm.py: VllmConfig._validate_adaptive_verification, _verify_sampling_replay_config and

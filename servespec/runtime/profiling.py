@@ -35,6 +35,8 @@ def plan_to_profile(spec: str, drafts_asked: str, options: Options) -> tuple[Pla
     drafts = _drafts(drafts_asked, most)
     if most == 0:
         return base, drafts
+    if base.resolution.request.spec.parallel.data_parallel_size > 1:
+        raise SpecError([_one_k(base, "its replicas take no tiers")])
     seqs = int(base.resolution.limits.max_num_seqs.value)
     made = _compiled(spec, replace(options, settings=(*options.settings, *_with_tiers(drafts, seqs))))
     faults = tuple(_faults(made))
@@ -72,9 +74,13 @@ def _faults(plan: Plan) -> Iterator[Diagnostic]:
         message = "a curve is of steps with a fixed K, and this engine chooses how many drafts it verifies"
         yield STEPS_DESIGN.at(place, message, "pass `--set speculative.enable_adaptive_verification=false`")
     elif not frame.tiers:
-        place = source.place_of_key(("speculative",))
-        message = "this engine does not draft a K of its own for each batch, so that one launch times one K"
-        yield STEPS_DESIGN.at(place, message, "`servespec plan` says why; take `servespec steps` for the one K")
+        yield _one_k(plan, "`servespec plan` says why")
+
+
+def _one_k(plan: Plan, why: str) -> Diagnostic:
+    place = plan.resolution.request.source.place_of_key(("speculative",))
+    message = "this engine does not draft a K of its own for each batch, so that one launch times one K"
+    return STEPS_DESIGN.at(place, message, f"{why}; take `servespec steps` for the one K")
 
 
 def _drafts(asked: str, most: int) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ def speculative_findings(spec: ServingSpec, source: SpecSource) -> Iterator[Diag
     yield from _tier_order(section, source)
     yield from _tier_width(section, source)
     yield from _engine_tiers(section, source)
+    yield from _tiers_of_replicas(spec, section, source)
     yield from _curve_tiers(section, source)
     yield from _load_aware(spec, section, source)
     yield from _without_confidences(section, source)
@@ -101,6 +102,17 @@ def _engine_tiers_fault(ranges: object) -> str | None:
         if after[0] <= before[1]:
             return f"the ranges `{before}` and `{after}` overlap"
     return None
+
+
+def _tiers_of_replicas(spec: ServingSpec, section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
+    has_tiers = section.dynamic is not None or section.engine_fields.get(_ENGINE_TIERS) is not None
+    if spec.parallel.data_parallel_size == 1 or not has_tiers:
+        return
+    name = "dynamic" if section.dynamic is not None else _ENGINE_TIERS
+    related = [Related("replicas", source.place_of_key(("parallel", "data_parallel_size")))]
+    message = "replicas count their requests apart, so that the engine drops their tiers"
+    help_text = f"delete `{name}`, or serve each replica by itself"
+    yield rules.S236.at(source.place_of_key(("speculative", name)), message, help_text, related)
 
 
 _CURVE: Final = ("speculative", "dynamic")
