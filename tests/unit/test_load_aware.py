@@ -1,6 +1,7 @@
 """`speculative.load_aware`: the knee of a curve, and what a plan and its launch make of it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,20 @@ def test_the_prefill_cap_of_the_warning_covers_it() -> None:
     plan = compiled(spec({"from_requests": 64}, compilation={**WIDE, field: int(tokens)})).to_json()
 
     assert [one["code"] for one in plan["diagnostics"] if one["code"] == "P102"] == []
+    assert "EAGER" not in {mode for _, _, mode in step_0(plan)}
+
+
+def test_the_caps_of_both_warnings_cover_it_where_the_target_is_eager_too() -> None:
+    """With its own graphs the target pads a step of 1766 tokens, which its drafter takes over."""
+    scheduler = {"max_num_seqs": 512}
+    findings = compiled(spec({"from_requests": 64}, compilation={}, scheduler=scheduler)).diagnostics
+    helps = [str(one.help) for one in findings if one.code in ("P101", "P102")]
+    caps = {field: int(tokens) for text in helps for field, tokens in re.findall(r"(max_\w+): (\d+)", text)}
+    assert set(caps) == {"max_decode_cudagraph_capture_requests", "max_prefill_cudagraph_capture_tokens"}
+
+    plan = compiled(spec({"from_requests": 64}, compilation=caps, scheduler=scheduler)).to_json()
+
+    assert [one["code"] for one in plan["diagnostics"] if one["code"] in ("P101", "P102")] == []
     assert "EAGER" not in {mode for _, _, mode in step_0(plan)}
 
 
