@@ -6,6 +6,7 @@ from typing import Final
 
 from servespec.diagnostics import Diagnostic, Related
 from servespec.schema import spec_rules as rules
+from servespec.schema.data_paths import value_at
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec, SpeculativeSection
 
@@ -116,6 +117,7 @@ def _tiers_of_replicas(spec: ServingSpec, section: SpeculativeSection, source: S
 
 
 _CURVE: Final = ("speculative", "dynamic")
+_ACCEPTANCE: Final = ("acceptance_rates", "acceptance_length")
 _RATES_HELP: Final = "`servespec acceptance URL` prints the rates of a running server"
 
 
@@ -125,7 +127,8 @@ def _curve_tiers(section: SpeculativeSection, source: SpecSource) -> Iterator[Di
     if curve is None:
         return
     rates, length = curve.acceptance_rates, curve.acceptance_length
-    if rates is None and length is None and section.engine_fields.get("rejection_sample_method") != "synthetic":
+    is_said = any(value_at(source.data, (*_CURVE, name)) is not None for name in _ACCEPTANCE)
+    if not is_said and section.engine_fields.get("rejection_sample_method") != "synthetic":
         message = "a curve chooses K by how often drafts are accepted, and nothing says so"
         help_text = f"write `acceptance_rates` or `acceptance_length` beside `from_curve`; {_RATES_HELP}"
         yield rules.S228.at(source.place_of_key(_CURVE), message, help_text)

@@ -95,6 +95,8 @@ def test_every_prediction_is_within_the_tolerance_of_the_best_fixed_k(tmp_path: 
         ),
         ({"from_curve": "CURVE", "acceptance_rates": [0.5, 0.6, 0.1, 0, 0, 0, 0]}, "S228", "more often", "metrics"),
         ({"from_curve": "CURVE", "acceptance_rates": [0.5, 0.4]}, "S228", "rates of 2 positions", "each of 7"),
+        ({"from_curve": "CURVE", "acceptance_rates": None}, "S228", "nothing says so", "servespec acceptance URL"),
+        ({"from_curve": "CURVE", "acceptance_rates": [1.2, *RATES[1:]]}, "S105", "is `1.2`", "at most 1.0"),
         ({"from_curve": "CURVE", "acceptance_length": 9}, "S228", "at most 8 tokens", "from 1 to 8"),
         ({"from_curve": "CURVE", "acceptance_rates": RATES, "candidates": [8]}, "S211", "above", "raise K to `8`"),
         ({"from_curve": "CURVE", "acceptance_rates": RATES, "candidates": [1, 5]}, "R119", "K = 5", "`servespec prof"),
