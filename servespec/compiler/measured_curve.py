@@ -28,7 +28,7 @@ def curve_findings(plan: Plan) -> Iterator[Diagnostic]:
     place = request.source.place_of(("speculative", files[0], "from_curve"))
     others = differing_names(profile.identity, curve_identity(identity_of(plan.to_json())))
     if others == (_ENGINE,):
-        message = f"`{profile.name}` was measured on {profile.identity[_ENGINE]}"
+        message = f"`{profile.name}` was measured on {profile.identity.get(_ENGINE, 'an engine that it does not name')}"
         yield rules.P144.at(place, message, "run `servespec profile` on this spec again")
     elif others:
         names = ", ".join(f"`{name}`" for name in others)

@@ -105,6 +105,8 @@ def _load_json(
         return _served_json(served(traffic, times, rates, drafts_of, new_dice()))
 
     without = profile.without
+    if without is not None and not (without.first == 1 and clients <= without.last):
+        without = None
     return {
         "requests": clients,
         "tiers": played(profile.by_drafts, _by_tiers(choice.tiers)),

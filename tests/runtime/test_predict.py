@@ -36,6 +36,19 @@ def test_every_fixed_k_stands_beside_the_tiers() -> None:
     assert one_at_a_time["without_speculation"]["tokens_per_second"] > one_at_a_time["fixed"][0]["tokens_per_second"]
 
 
+def test_a_server_that_never_drafts_is_left_out_where_it_was_not_timed(tmp_path: Path) -> None:
+    curve = json.loads((REPOSITORY / "docs/measurements/2026-12-01-h200-steps-8b-fp8-2.json").read_text("utf-8"))
+    curve["sizes"] = [size for size in curve["sizes"] if size["next_drafts"] or size["requests"] <= 256]
+    (tmp_path / "curve.json").write_text(json.dumps(curve), encoding="utf-8")
+    drafting = ("from_curve", tmp_path / "curve.json"), ("candidates", "[1,3,7]")
+    settings = [word for name, value in drafting for word in ("--set", f"speculative.dynamic.{name}={value}")]
+
+    done = run(SPEC, *settings, "--concurrency", "256,512", *SHORT, "--format", "json")
+
+    assert done.exit_code == 0, done.exception
+    assert [load["without_speculation"] is None for load in json.loads(done.stdout)["loads"]] == [False, True]
+
+
 def test_longer_answers_have_fewer_steps_with_prompts() -> None:
     shares = []
     for answer in ("32", "512"):

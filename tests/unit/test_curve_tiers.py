@@ -160,6 +160,33 @@ def test_a_curve_of_an_engine_with_another_flag_is_refused(
     assert (finding.code, f"another `{flag}`" in finding.message) == ("P143", True)
 
 
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(("requests",), 0), (("modes", 0, "median_seconds"), 0), (("modes", 0, "repeats"), 0)],
+)
+def test_a_step_of_nothing_is_no_curve(tmp_path: Path, path: tuple[str | int, ...], value: int) -> None:
+    document = step_document(identity_for(spec()), roofline(), (0, 7))
+    at = document["sizes"][3]
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+
+    (finding,) = refused(spec({"from_curve": written(tmp_path, document), "acceptance_rates": RATES}))
+
+    assert (finding.code, finding.message) == ("R019", "a step in it has nothing to do, took no time or was never run")
+
+
+def test_a_curve_of_an_engine_that_it_does_not_name_is_of_another(tmp_path: Path) -> None:
+    identity = identity_for(spec())
+    nameless = {name: value for name, value in identity.items() if name != "engine"}
+    given = {"from_curve": written(tmp_path, step_document(nameless, roofline(), (0, 7))), "acceptance_rates": RATES}
+    assert "P144" in {one.code for one in compiled(spec(given)).diagnostics}
+
+    broken = step_document({**identity, "--speculative-config": "no JSON"}, roofline(), (0, 7))
+    (finding,) = refused(spec({**given, "from_curve": written(tmp_path, broken)}))
+    assert (finding.code, "`--speculative-config`" in finding.message) == ("P143", True)
+
+
 def test_files_of_two_runs_are_one_curve_and_those_of_two_engines_are_not(tmp_path: Path) -> None:
     identity = identity_for(spec())
     parts = [
