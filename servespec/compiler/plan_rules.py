@@ -379,5 +379,10 @@ P150 = Rule(
     "with the code in its cache: 1,792 against 928 MiB for a dense 8B model on one H200. A record of the first launch "
     "leaves that much less to the KV cache than one of the second.",
 )  # fmt: skip
+P153 = Rule(
+    "P153", "curve-with-gaps", Severity.WARNING, "batches lie far from any size that was timed",
+    "Between two timed sizes the time of a step is taken to follow a power law. Far apart they hide where it turns "
+    "from flat to linear, which is what tiers and the knee are read from.",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -125,6 +125,44 @@ def test_a_curve_that_ends_below_the_widest_batch_says_which_batch_it_allows(tmp
     assert compiled(spec(given, seqs=256)).resolution.tier_choice is not None
 
 
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ((1, 4, 16, 64, 256, 512), None),
+        ((1, 8, 64, 512), "has nothing between 1 and 8 requests, 8 and 64 requests, 64 and 512 requests"),
+        ((1, 512), "has nothing between 1 and 512 requests"),
+    ],
+)
+def test_a_curve_with_sizes_far_apart_is_told(tmp_path: Path, sizes: tuple[int, ...], said: str | None) -> None:
+    given = {"from_curve": curve_of(tmp_path, sizes=sizes), "acceptance_rates": RATES}
+
+    found = [one.message for one in compiled(spec(given)).diagnostics if one.code == "P153"]
+
+    assert found == ([] if said is None else [f"`{given['from_curve']}` {said}"])
+
+
+def test_the_note_has_the_gain_over_no_speculation_where_that_was_timed(tmp_path: Path) -> None:
+    def note(drafts: tuple[int, ...]) -> str:
+        given = {"from_curve": curve_of(tmp_path, drafts), "acceptance_rates": RATES}
+        plan = compiled(spec(given))
+        (found,) = [one.message for one in plan.diagnostics if one.code == "P142"]
+        rows = plan.to_json()["tiers"]["predicted"]
+        gains = [
+            {one["num_speculative_tokens"]: one["tokens_per_second"] for one in row["fixed"]}[
+                row["num_speculative_tokens"]
+            ]
+            / row["without_speculation"]
+            for row in rows
+            if row["without_speculation"] is not None
+        ]
+        if gains:
+            assert found.endswith(f", {min(gains):.2f}x to {max(gains):.2f}x of no speculation")
+        return found
+
+    assert "of no speculation" in note((0, 1, 3, 7))
+    assert "of no speculation" not in note((1, 3, 7))
+
+
 def test_a_curve_of_another_model_is_refused_and_one_of_another_version_is_told(tmp_path: Path) -> None:
     identity = identity_for(spec())
     other_model = step_document({**identity, "model": "0" * 64}, roofline(), (1, 7))
