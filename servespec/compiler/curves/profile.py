@@ -74,7 +74,7 @@ def profile_of(documents: Mapping[str, Json]) -> Profile | str:
 
 def _is_void(size: Json) -> bool:
     mode = size["modes"][0]
-    return min(size["requests"], size["tokens"], mode["median_seconds"], mode["repeats"]) <= 0
+    return bool(min(size["requests"], size["tokens"], mode["median_seconds"], mode["repeats"]) <= 0)
 
 
 def _decode_points(decodes: Sequence[Json], num_speculative_tokens: int) -> Iterator[TimedPoint]:
