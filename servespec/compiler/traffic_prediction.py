@@ -35,7 +35,9 @@ def predicted_traffic(
     if choice is None:
         place = plan.resolution.request.source.place_of_key(("speculative",))
         message = "its tiers are not chosen by a curve, so that no times are at hand"
-        help_text = "write `speculative.dynamic: {from_curve: FILE}`; `servespec profile` writes the file"
+        section = plan.resolution.request.spec.speculative
+        instead = " in the place of `load_aware`" if section is not None and section.load_aware is not None else ""
+        help_text = f"write `speculative.dynamic: {{from_curve: FILE}}`{instead}; `servespec profile` writes the file"
         raise SpecError([R126.at(place, message, help_text)])
     limits = plan.resolution.limits
     budget = Tokens(limits.max_num_scheduled_tokens.value or limits.max_num_batched_tokens.value)

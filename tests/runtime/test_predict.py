@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("quiet_shell")
 
 SPEC = str(REPOSITORY / "examples/qwen3-8b-fp8-tiers-by-curve-h200.yaml")
 WITHOUT = str(REPOSITORY / "examples/qwen3-30b-a3b-h200.yaml")
+LOAD_AWARE = str(REPOSITORY / "examples/qwen3-30b-a3b-fp8-load-aware-h200.yaml")
 SHORT = ("--input-tokens", "32", "--output-tokens", "72", "--prompts", "3")
 
 
@@ -72,6 +73,7 @@ def test_the_table_has_a_line_for_each_load() -> None:
     ("words", "said"),
     [
         ((WITHOUT,), "error[R126]: its tiers are not chosen by a curve"),
+        ((LOAD_AWARE,), "write `speculative.dynamic: {from_curve: FILE}` in the place of `load_aware`"),
         ((SPEC, "--concurrency", "513"), "concurrency 513 is above `scheduler.max_num_seqs` 512"),
         ((SPEC, "--concurrency", "0"), "`--concurrency 0` is `0`"),
         ((SPEC, "--output-tokens", "0"), "`--output-tokens` is `0`"),
