@@ -65,8 +65,12 @@ def test_the_table_has_a_line_for_each_load() -> None:
 
     lines = done.stdout.splitlines()
     assert lines[1].startswith("prompts of 32 tokens, answers of 72; for each request at a time 3 in all")
-    assert [line.split()[0] for line in lines[3:]] == ["requests", "1", "16"]
-    assert lines[3].split()[2:10] == ["x", "K=0", "x", "K=1", "x", "K=3", "x", "K=7"]
+    assert lines[2] == "each takes 1.4 ms of client and API server, and those sent together pass together:"
+    assert lines[3].startswith(
+        "fitted on docs/measurements/2026-12-01-h200-bench-tiers-8b-fp8-2.json, of short prompts"
+    )
+    assert [line.split()[0] for line in lines[5:]] == ["requests", "1", "16"]
+    assert lines[5].split()[2:10] == ["x", "K=0", "x", "K=1", "x", "K=3", "x", "K=7"]
 
 
 @pytest.mark.parametrize(
