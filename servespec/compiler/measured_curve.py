@@ -14,7 +14,7 @@ from servespec.compiler.launch_identity import differing_names
 from servespec.compiler.memory.measurement import identity_of
 from servespec.compiler.plan import Plan
 from servespec.compiler.resolve.curve_tiers import TierChoice
-from servespec.diagnostics import Diagnostic
+from servespec.diagnostics import Diagnostic, Place
 
 _ENGINE: Final = "engine"
 
@@ -42,6 +42,7 @@ def curve_findings(plan: Plan) -> Iterator[Diagnostic]:
         message = f"`{profile.name}` has nothing between {shown}{more}"
         yield rules.P153.at(place, message, "run `servespec profile` again with `--requests auto`")
     if choice is None:
+        yield from _knee(plan, profile, place)
         return
     if other := _other_graphs(plan, choice):
         shown = ", ".join(f"{requests} requests with K = {k}" for requests, k in other[:_MOST_SIZES])
@@ -84,6 +85,22 @@ def _other_graphs(plan: Plan, choice: TierChoice) -> list[tuple[int, int]]:
 
 
 _MOST_SIZES: Final = 3
+
+
+def _knee(plan: Plan, profile: Profile, place: Place) -> Iterator[Diagnostic]:
+    """Where `load_aware` asks for it, and the curve has one."""
+    frame = plan.resolution.frame
+    k, knee = frame.num_speculative_tokens, frame.adaptive_from_requests
+    if knee == 1:
+        return
+    curve = profile.by_drafts[k]
+    after = next(size for size in curve.sizes if size > knee)
+    before_steps, after_steps = (1 / curve.seconds_at(size) for size in (knee, after))
+    message = (
+        f"`{profile.name}` has its knee at {knee} requests: with K = {k} a server makes {before_steps:.0f} steps a "
+        f"second there, and {after_steps:.0f} at {after}"
+    )
+    yield rules.P154.at(place, message, f"write it by hand as `load_aware: {{from_requests: {knee}}}`")
 
 
 def _words(choice: TierChoice) -> str:

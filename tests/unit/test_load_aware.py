@@ -82,6 +82,24 @@ def test_auto_is_the_knee_of_the_curve_with_the_specs_own_k(tmp_path: Path) -> N
     assert plan["inputs"]["curve_sha256"]
 
 
+def test_the_knee_is_told_and_the_number_that_the_note_writes_is_the_same_plan(tmp_path: Path) -> None:
+    """64 requests are 512 tokens, within the flat 600; 128 are 1024, which take 1.7 times as long."""
+    curve = curve_file(tmp_path)
+    plan = compiled(spec({"from_requests": "auto", "from_curve": curve})).to_json()
+
+    (note,) = [one for one in plan["diagnostics"] if one["code"] == "P154"]
+    seconds = roofline(linear_from_tokens=600)
+    assert note["message"] == (
+        f"`{curve}` has its knee at 64 requests: with K = 7 a server makes {1 / seconds(64, 7):.0f} steps a second "
+        f"there, and {1 / seconds(128, 7):.0f} at 128"
+    )
+    assert note["help"] == "write it by hand as `load_aware: {from_requests: 64}`"
+    by_hand = compiled(spec({"from_requests": 64})).to_json()
+    for key in ("runners", "coverage", "launch"):
+        assert by_hand[key] == plan[key], key
+    assert "P154" not in {one["code"] for one in by_hand["diagnostics"]}
+
+
 def test_the_engine_is_told_to_verify_adaptively_and_its_workers_from_when_on() -> None:
     argv = compiled(spec({"from_requests": 64})).lowered.argv
 
