@@ -20,6 +20,7 @@ from servespec.runtime.step_times import AUTO, wanted_of
 from servespec.runtime.step_times_rules import STEPS_DESIGN
 
 _K_OPTION: Final = "--num-speculative-tokens"
+_ENGINE_TIERS: Final = "num_speculative_tokens_per_batch_size"
 _HALVES_FROM: Final = 8
 """From here on there is a size between two powers of two."""
 
@@ -52,7 +53,7 @@ def _compiled(spec: str, options: Options) -> Plan:
 def _fixed(spec: str, options: Options) -> Iterator[str]:
     """Without what follows the load; a curve that the spec names for it need not be there yet."""
     speculative = read_spec(spec, options.settings).data.get("speculative")
-    for name in ("dynamic", "load_aware"):
+    for name in ("dynamic", _ENGINE_TIERS, "load_aware"):
         if isinstance(speculative, dict) and name in speculative:
             yield f"speculative.{name}=null"
 

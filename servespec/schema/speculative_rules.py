@@ -39,7 +39,7 @@ def _verification_grid(spec: ServingSpec, source: SpecSource) -> Iterator[Diagno
 
 
 def _tiers_twice(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
-    if section.dynamic and _ENGINE_TIERS in section.engine_fields:
+    if section.dynamic and section.engine_fields.get(_ENGINE_TIERS) is not None:
         related = [Related("the same in the spec's form", source.place_of_key(("speculative", "dynamic")))]
         place = source.place_of_key(("speculative", _ENGINE_TIERS))
         yield rules.S206.at(place, "the tiers are written twice", f"delete `{_ENGINE_TIERS}`", related)
@@ -170,7 +170,7 @@ def _load_aware(spec: ServingSpec, section: SpeculativeSection, source: SpecSour
     if asked is None:
         return
     place = source.place_of((*_LOAD_AWARE, "from_requests"))
-    if section.dynamic is not None or _ENGINE_TIERS in section.engine_fields:
+    if section.dynamic is not None or section.engine_fields.get(_ENGINE_TIERS) is not None:
         tiers = "dynamic" if section.dynamic is not None else _ENGINE_TIERS
         related = [Related("the tiers", source.place_of_key(("speculative", tiers)))]
         message = "tiers and adaptive verification both decide how many drafts a batch verifies"
