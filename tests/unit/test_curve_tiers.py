@@ -118,10 +118,11 @@ def test_what_a_curve_cannot_choose_from_is_refused_with_its_line(
 def test_a_curve_that_ends_below_the_widest_batch_says_which_batch_it_allows(tmp_path: Path) -> None:
     given = {"from_curve": curve_of(tmp_path, sizes=(1, 64, 256)), "acceptance_rates": RATES}
 
-    findings = refused(spec(given))
+    (finding,) = refused(spec(given))
 
-    assert {finding.code for finding in findings} == {"R119"}
-    assert "write `scheduler.max_num_seqs: 256`" in findings[0].help
+    assert finding.code == "R119"
+    assert finding.message.endswith("256 requests with K = 0, 1, 3, 7, and a batch has 1 to 512")
+    assert "write `scheduler.max_num_seqs: 256`" in finding.help
     assert compiled(spec(given, seqs=256)).resolution.tier_choice is not None
 
 
