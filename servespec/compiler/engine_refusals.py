@@ -60,23 +60,46 @@ def _step_budget(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
 
 
 def _adaptive_verification(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:
-    """Source: vllm/config/vllm.py: VllmConfig._validate_adaptive_verification."""
     section = spec.speculative
     if section is None or not section.verifies_adaptively:
         return
     name = "enable_adaptive_verification" if section.enable_adaptive_verification else "load_aware"
     place = source.place_of_key(("speculative", name))
-    stages: SpecPath = ("parallel", "pipeline_parallel_size")
-    barred: tuple[tuple[bool, str, SpecPath], ...] = (
-        (spec.lora is not None, "LoRA", ("lora",)),
-        (spec.parallel.pipeline_parallel_size > 1, "pipeline parallelism", stages),
-    )
-    for is_there, words, path in barred:
-        if is_there:
-            written = str(path[-1])
-            refusal = replace(adaptive_verification_beside(words, written), field=f"speculative.{name}")
-            other = Related(words, source.place_of_key(path))
-            yield plan_rules.R101.at(place, refusal.message, f"delete `{name}`, or `{written}`", [other])
+    for words, path in beside_verification(spec, section):
+        written = str(path[-1])
+        refusal = replace(adaptive_verification_beside(words, written), field=f"speculative.{name}")
+        other = Related(words, source.place_of_key(path))
+        yield plan_rules.R101.at(place, refusal.message, f"delete `{name}`, or `{written}`", [other])
+
+
+def beside_verification(spec: ServingSpec, section: SpeculativeSection) -> Iterator[tuple[str, SpecPath]]:
+    """What adaptive verification does not run with, in words, and where it is written.
+
+    Source: vllm/config/vllm.py: VllmConfig._validate_adaptive_verification, _verify_sampling_replay_config and
+    _verify_aux_output_compatibility; vllm/config/speculative.py: SpeculativeConfig.__post_init__.
+    """
+    if spec.lora is not None:
+        yield "LoRA", ("lora",)
+    if spec.parallel.pipeline_parallel_size > 1:
+        yield "pipeline parallelism", ("parallel", "pipeline_parallel_size")
+    has_logits = section.method in (None, "dspark")
+    if section.engine_fields.get(_LOCAL_ARGMAX) is True and not has_logits:
+        yield "local argmax reduction, which keeps no draft logits", ("speculative", _LOCAL_ARGMAX)
+    if spec.model.engine_fields.get(_SAMPLING_MASK) is True:
+        yield "sampling replay", ("model", _SAMPLING_MASK)
+    for key, value in spec.engine.args.items():
+        field = key.replace("-", "_").lstrip("_")
+        routed = value.get(_ROUTED_EXPERTS) if field == _AUX_OUTPUT and isinstance(value, Mapping) else value
+        if field in (_ROUTED_EXPERTS, _AUX_OUTPUT) and routed is True:
+            yield "routed experts in answers", ("engine", "args", key)
+        if field == _SAMPLING_MASK and value is True:
+            yield "sampling replay", ("engine", "args", key)
+
+
+_LOCAL_ARGMAX: Final = "use_local_argmax_reduction"
+_SAMPLING_MASK: Final = "return_sampling_mask"
+_AUX_OUTPUT: Final = "aux_output_config"
+_ROUTED_EXPERTS: Final = "enable_return_routed_experts"
 
 
 def _cpu_loras(spec: ServingSpec, source: SpecSource) -> Iterator[Diagnostic]:

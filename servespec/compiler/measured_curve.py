@@ -1,19 +1,20 @@
 """Whether the curve that a spec names is of the engine that the plan starts, and which tiers it chose."""
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.captured import stock_list_of
-from servespec.compiler.curves.profile import curve_identity
-from servespec.compiler.curves.tiers import gain_range
+from servespec.compiler.curves.profile import Profile, curve_identity
+from servespec.compiler.curves.tiers import gain_range, gain_range_over_none
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.graphs.split import decode_source
 from servespec.compiler.launch_identity import differing_names
 from servespec.compiler.memory.measurement import identity_of
 from servespec.compiler.plan import Plan
 from servespec.compiler.resolve.curve_tiers import TierChoice
-from servespec.diagnostics import Diagnostic
+from servespec.diagnostics import Diagnostic, Place
 
 _ENGINE: Final = "engine"
 
@@ -28,14 +29,20 @@ def curve_findings(plan: Plan) -> Iterator[Diagnostic]:
     place = request.source.place_of(("speculative", files[0], "from_curve"))
     others = differing_names(profile.identity, curve_identity(identity_of(plan.to_json())))
     if others == (_ENGINE,):
-        message = f"`{profile.name}` was measured on {profile.identity[_ENGINE]}"
+        message = f"`{profile.name}` was measured on {profile.identity.get(_ENGINE, 'an engine that it does not name')}"
         yield rules.P144.at(place, message, "run `servespec profile` on this spec again")
     elif others:
         names = ", ".join(f"`{name}`" for name in others)
         message = f"`{profile.name}` was measured with another {names}"
         yield rules.P143.at(place, message, "run `servespec profile` on this spec, and name what it writes")
         return
+    if gaps := _gaps(plan, profile):
+        shown = ", ".join(f"{before} and {after} requests" for before, after in gaps[:_MOST_SIZES])
+        more = f" and in {len(gaps) - _MOST_SIZES} more places" if len(gaps) > _MOST_SIZES else ""
+        message = f"`{profile.name}` has nothing between {shown}{more}"
+        yield rules.P153.at(place, message, "run `servespec profile` again with `--requests auto`")
     if choice is None:
+        yield from _knee(plan, profile, place)
         return
     if other := _other_graphs(plan, choice):
         shown = ", ".join(f"{requests} requests with K = {k}" for requests, k in other[:_MOST_SIZES])
@@ -43,6 +50,19 @@ def curve_findings(plan: Plan) -> Iterator[Diagnostic]:
         message = f"`{profile.name}` has {shown}{more} with other decode graphs than this spec captures"
         yield rules.P145.at(place, message, "run `servespec profile` on this spec again")
     yield rules.P142.at(place, _words(choice), f"write it by hand as `dynamic: {written_tiers(choice)}`")
+
+
+_WIDEST_GAP: Final = 4
+"""Chosen: of docs/measurements/2026-12-01-h200-steps-8b-fp8-2.json every second power of two gave tiers that lose up to
+4 % at one batch by the whole curve, every third one 8 %, and the first and last size alone 50 %."""
+
+
+def _gaps(plan: Plan, profile: Profile) -> list[tuple[int, int]]:
+    """Neighbours among the timed sizes that batches lie between and that are far apart, of any K that is read."""
+    frame, choice = plan.resolution.frame, plan.resolution.tier_choice
+    read = (frame.num_speculative_tokens,) if choice is None else choice.candidates
+    pairs = {pair for k in read if k in profile.by_drafts for pair in pairwise(profile.by_drafts[k].sizes)}
+    return sorted(pair for pair in pairs if pair[0] < frame.max_num_seqs and pair[1] > _WIDEST_GAP * pair[0])
 
 
 def _other_graphs(plan: Plan, choice: TierChoice) -> list[tuple[int, int]]:
@@ -67,13 +87,32 @@ def _other_graphs(plan: Plan, choice: TierChoice) -> list[tuple[int, int]]:
 _MOST_SIZES: Final = 3
 
 
+def _knee(plan: Plan, profile: Profile, place: Place) -> Iterator[Diagnostic]:
+    """Where `load_aware` asks for it, and the curve has one."""
+    frame = plan.resolution.frame
+    k, knee = frame.num_speculative_tokens, frame.adaptive_from_requests
+    if knee == 1:
+        return
+    curve = profile.by_drafts[k]
+    after = next(size for size in curve.sizes if size > knee)
+    before_steps, after_steps = (1 / curve.seconds_at(size) for size in (knee, after))
+    message = (
+        f"`{profile.name}` has its knee at {knee} requests: with K = {k} a server makes {before_steps:.0f} steps a "
+        f"second there, and {after_steps:.0f} at {after}"
+    )
+    yield rules.P154.at(place, message, f"write it by hand as `load_aware: {{from_requests: {knee}}}`")
+
+
 def _words(choice: TierChoice) -> str:
     tiers = ", ".join(
         f"K = {tier.num_speculative_tokens} for {tier.from_requests} to {tier.to_requests} requests"
         for tier in choice.tiers
     )
-    gains = ", ".join(_gain_words(choice, k) for k in choice.candidates)
-    return f"`{choice.profile.name}` chose {tiers}; predicted {gains}"
+    over_none = gain_range_over_none(choice.predictions)
+    gains = [_gain_words(choice, k) for k in choice.candidates]
+    if over_none is not None:
+        gains.append(f"{over_none[0]:.2f}x to {over_none[1]:.2f}x of no speculation")
+    return f"`{choice.profile.name}` chose {tiers}; predicted {', '.join(gains)}"
 
 
 def _gain_words(choice: TierChoice, num_speculative_tokens: int) -> str:

@@ -7,9 +7,10 @@ from typing import Final
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.curves.step_times import StepTimes, TimedSize
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.graphs.coverage import Ran
 from servespec.compiler.graphs.shape import Routine, Runner, Shape
 from servespec.compiler.plan import Plan
-from servespec.diagnostics import Diagnostic
+from servespec.diagnostics import Diagnostic, Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +48,29 @@ _KINDS: Final = (
 def idle_graph_findings(plan: Plan, times: StepTimes) -> Iterator[Diagnostic]:
     """Captured sizes above the last one that was faster as a graph, where a larger one was timed."""
     for kind in _KINDS:
-        timed = sorted((one for one in times.sizes if kind.is_of(one)), key=lambda one: one.size)
-        last = max((one.size for one in timed if one.pays), default=0)
-        idle = [one for one in timed if one.size > last]
+        last, idle = _last_that_paid(kind, times)
         wider = [shape for shape in plan.graphs.shapes if _is_of(kind, shape) and shape.size > last]
         if idle and wider:
             yield _idle(plan, kind, last, idle[-1], len(wider), times.name)
+
+
+def _last_that_paid(kind: _Kind, times: StepTimes) -> tuple[int, list[TimedSize]]:
+    """The size, 0 for none, and those above it."""
+    timed = sorted((one for one in times.sizes if kind.is_of(one)), key=lambda one: one.size)
+    last = max((one.size for one in timed if one.pays), default=0)
+    return last, [one for one in timed if one.size > last]
+
+
+def settled_rules(plan: Plan, times: StepTimes) -> Iterator[Rule]:
+    """Those whose advice is a graph for steps that run eagerly, all of them where graphs gained nothing."""
+    decode, prefill = _KINDS
+    coverage = plan.graphs.coverage
+    last, idle = _last_that_paid(decode, times)
+    if idle and all(one.from_requests > last for one in coverage.eager(decode.routine)):
+        yield rules.P101
+    last, idle = _last_that_paid(prefill, times)
+    if idle and all(one.from_tokens > last for one in coverage.prefill if one.ran is Ran.EAGER):
+        yield from (rules.P106, rules.P107)
 
 
 def _is_of(kind: _Kind, shape: Shape) -> bool:

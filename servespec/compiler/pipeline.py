@@ -32,6 +32,7 @@ from servespec.compiler.graphs.stock import TokenList
 from servespec.compiler.lower import Launch, Lowered, Lowering, lower
 from servespec.compiler.measured_curve import curve_findings
 from servespec.compiler.measured_memory import by_measurement, kv_cache_memory_bytes, measured_findings
+from servespec.compiler.measured_steps import settled_rules
 from servespec.compiler.memory.engine_estimate import engine_estimate, left_by_profiling
 from servespec.compiler.memory.fitting_changes import NO_CHANGES, FittingChanges, fitting_changes
 from servespec.compiler.memory.graph_lines import graph_lines
@@ -89,7 +90,7 @@ def compile_spec(request: CompileRequest) -> Plan:
         plan,
         diagnostics=in_file_order(
             (
-                *plan.diagnostics,
+                *_unsettled(plan, request.step_times),
                 *measured_findings(plan, request.measurement, request.step_times),
                 *curve_findings(plan),
             )
@@ -98,6 +99,12 @@ def compile_spec(request: CompileRequest) -> Plan:
     if not plan.ok:
         raise SpecError(_about_the_spec(plan.diagnostics))
     return plan
+
+
+def _unsettled(plan: Plan, times: StepTimes | None) -> Iterator[Diagnostic]:
+    """Without advice to capture what was measured to gain nothing."""
+    settled = frozenset() if times is None else frozenset(rule.code for rule in settled_rules(plan, times))
+    return (one for one in plan.diagnostics if one.code not in settled)
 
 
 def _about_the_spec(findings: Iterable[Diagnostic]) -> Iterator[Diagnostic]:

@@ -379,5 +379,16 @@ P150 = Rule(
     "with the code in its cache: 1,792 against 928 MiB for a dense 8B model on one H200. A record of the first launch "
     "leaves that much less to the KV cache than one of the second.",
 )  # fmt: skip
+P153 = Rule(
+    "P153", "curve-with-gaps", Severity.WARNING, "batches lie far from any size that was timed",
+    "Between two timed sizes the time of a step is taken to follow a power law. Far apart they hide where it turns "
+    "from flat to linear, which is what tiers and the knee are read from.",
+)  # fmt: skip
+P154 = Rule(
+    "P154", "knee-by-curve", Severity.NOTE, "a curve chose from where on verification is adaptive",
+    "Of the upper half of the timed sizes it is the one from which steps per second fall most steeply, for each factor "
+    "between two sizes, and by more than their noise: from there on the device computes every further draft.",
+    "load-aware compact verification capacity",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -18,6 +18,13 @@ from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.units import Requests, Tokens
 
 _SPEED_DIGITS: Final = 1
+FRONT_END_SECONDS: Final = 0.0014
+"""Fitted: what a request takes of the way through a bench's client and the API server, with prompts of 32 tokens and
+answers that are streamed by 16.  It is the value, of 0.2 ms apart, that errs least from 64 requests on in the bench of
+``FITTED_ON``; docs/reference/curves.md has what it does to benches that it was not fitted on.  API servers took 2.4 to
+2.7 ms of processor time a request in them, the streaming of its answer included.
+"""
+FITTED_ON: Final = "docs/measurements/2026-12-01-h200-bench-tiers-8b-fp8-2.json"
 
 
 def predicted_traffic(
@@ -25,17 +32,21 @@ def predicted_traffic(
     asked: TrafficAsked,
     new_dice: Callable[[], Dice],
     through: Callable[[Sequence[int]], Iterable[int]] = iter,
+    front_end_seconds: float = FRONT_END_SECONDS,
 ) -> dict[str, Any]:
     """What the plan's tiers serve, each fixed K of its curve, and a server that never drafts where that was timed.
 
-    All of them get dice of their own.  ``through`` goes through the loads one by one, and may tell of it.
+    All of them get dice of their own.  ``through`` goes through the loads one by one, and may tell of it; each request
+    takes ``front_end_seconds`` of the front end.
     Raises SpecError where the plan has no tiers by a curve, or the curve does not reach what is asked.
     """
     choice = plan.resolution.tier_choice
     if choice is None:
         place = plan.resolution.request.source.place_of_key(("speculative",))
         message = "its tiers are not chosen by a curve, so that no times are at hand"
-        help_text = "write `speculative.dynamic: {from_curve: FILE}`; `servespec profile` writes the file"
+        section = plan.resolution.request.spec.speculative
+        instead = " in the place of `load_aware`" if section is not None and section.load_aware is not None else ""
+        help_text = f"write `speculative.dynamic: {{from_curve: FILE}}`{instead}; `servespec profile` writes the file"
         raise SpecError([R126.at(place, message, help_text)])
     limits = plan.resolution.limits
     budget = Tokens(limits.max_num_scheduled_tokens.value or limits.max_num_batched_tokens.value)
@@ -50,8 +61,11 @@ def predicted_traffic(
         "input_tokens": asked.input_tokens,
         "output_tokens": asked.output_tokens,
         "prompts_per_request": asked.prompts_per_request,
+        "front_end_seconds": front_end_seconds,
+        "front_end_fitted_on": FITTED_ON,
         "loads": [
-            _load_json(choice, mixed, budget, asked, clients, new_dice) for clients in through(asked.concurrencies)
+            _load_json(choice, mixed, budget, _traffic(asked, clients, front_end_seconds), new_dice)
+            for clients in through(asked.concurrencies)
         ],
     }
 
@@ -84,20 +98,23 @@ def _beyond_cache(asked: TrafficAsked, plan: Plan) -> Iterator[Diagnostic]:
         yield R126.at(Place("--concurrency"), message, "lower it: the engine would stop requests to make room")
 
 
-def _load_json(
-    choice: TierChoice,
-    mixed: MixedSteps,
-    budget: Tokens,
-    asked: TrafficAsked,
-    clients: int,
-    new_dice: Callable[[], Dice],
-) -> dict[str, Any]:
-    traffic = Traffic(
+def _traffic(asked: TrafficAsked, clients: int, front_end_seconds: float) -> Traffic:
+    return Traffic(
         clients=Requests(clients),
         requests=Requests(clients * asked.prompts_per_request),
         input_tokens=asked.input_tokens,
         output_tokens=asked.output_tokens,
+        front_end_seconds=front_end_seconds,
     )
+
+
+def _load_json(
+    choice: TierChoice,
+    mixed: MixedSteps,
+    budget: Tokens,
+    traffic: Traffic,
+    new_dice: Callable[[], Dice],
+) -> dict[str, Any]:
     profile, rates = choice.profile, choice.acceptance.rates
 
     def played(decode: Mapping[int, StepCurve], drafts_of: DraftsOf, mixed: MixedSteps = mixed) -> dict[str, Any]:
@@ -105,8 +122,10 @@ def _load_json(
         return _served_json(served(traffic, times, rates, drafts_of, new_dice()))
 
     without = profile.without
+    if without is not None and not (without.first == 1 and traffic.clients <= without.last):
+        without = None
     return {
-        "requests": clients,
+        "requests": int(traffic.clients),
         "tiers": played(profile.by_drafts, _by_tiers(choice.tiers)),
         "fixed": [{"num_speculative_tokens": k, **played(profile.by_drafts, _fixed(k))} for k in choice.candidates],
         "without_speculation": None

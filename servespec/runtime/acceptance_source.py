@@ -23,7 +23,7 @@ from servespec.runtime.json_mapping import json_mapping
 
 _COUNTERS: Final = re.compile(
     r"^vllm:spec_decode_num_(?P<what>drafts|draft_tokens|accepted_tokens_per_pos)_total"
-    r"(?:\{(?P<labels>[^}]*)\})? (?P<value>\S+)$",
+    r"(?:\{(?P<labels>.*)\})? (?P<value>\S+)$",
     re.MULTILINE,
 )
 _POSITION: Final = re.compile(r'position="(\d+)"')
@@ -125,9 +125,15 @@ def _metrics(url: str) -> str:
 
 def _of_counts(source: str, counts: Mapping[str, int]) -> MeasuredAcceptance:
     drafts = counts["drafts"]
-    if drafts <= 0:
+    if drafts < 0:
+        raise _refused(source, "the server was started again meanwhile", "read it again")
+    if drafts == 0:
         raise _refused(source, "nothing was drafted yet", "send it requests like those that it will serve")
     positions = sorted(int(name) for name in counts if name.isdecimal())
+    if not positions or positions != list(range(len(positions))):
+        shown = ", ".join(f"`{position}`" for position in positions) or "no position"
+        message = f"the server counts accepted drafts of {shown}, not of `0` and each one after it"
+        raise _refused(source, message, "read the server's own `/metrics`, whole and as it writes them")
     rates = [counts[str(position)] / drafts for position in positions]
     return _acceptance(source, rates, drafts, counts["draft_tokens"])
 

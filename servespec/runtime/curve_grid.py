@@ -43,9 +43,13 @@ def grid_of(files: Sequence[str], wanted: GridWanted) -> dict[str, Any]:
             raise _refused(option, f"`{share:g}` is not above 0 and up to {most:g}", f"write `{option} 0.05`")
     drafts, curve = _curve(profile, wanted)
     cap = curve.last if wanted.cap is None else wanted.cap
-    if curve.first > 1 or cap > curve.last:
-        message = f"the curve goes from {curve.first} to {curve.last}, and the sizes from 1 to {cap}"
-        raise _refused("--cap", message, "lower it, or run `servespec profile` with those sizes")
+    unit = "tokens" if wanted.kind == _PREFILL else "requests"
+    if curve.first > 1:
+        message = f"`{profile.name}` has no step of fewer than {curve.first} {unit}, and sizes start at 1"
+        raise _refused("--of", message, f"run `servespec profile` with `--{unit} auto`, or with 1 among them")
+    if cap > curve.last:
+        message = f"`{profile.name}` has no step of more than {curve.last} {unit}, not of {cap}"
+        raise _refused("--cap", message, f"write `--cap {curve.last}`, or run `servespec profile` with more")
     sizes = MeasuredGrid(curve, epsilon, wanted.padded_row_cost).sizes(cap)
     return {
         "curve": profile.name,

@@ -22,6 +22,7 @@ from servespec.schema.overrides import with_overrides
 from servespec.schema.source import SpecSource
 
 _K_OPTION: Final = "--num-speculative-tokens"
+_ENGINE_TIERS: Final = "num_speculative_tokens_per_batch_size"
 _HALVES_FROM: Final = 8
 """From here on there is a size between two powers of two."""
 
@@ -39,6 +40,8 @@ def plan_to_profile(spec: str, drafts_asked: str, options: Options) -> tuple[Pla
     drafts = _drafts(drafts_asked, most)
     if most == 0:
         return base, drafts
+    if base.resolution.request.spec.parallel.data_parallel_size > 1:
+        raise SpecError([_one_k(base, "its replicas take no tiers")])
     seqs = int(base.resolution.limits.max_num_seqs.value)
     made = _compiled(source, replace(options, settings=(*options.settings, *_with_tiers(drafts, seqs))))
     faults = tuple(_faults(made))
@@ -54,7 +57,7 @@ def _compiled(source: SpecSource, options: Options) -> Plan:
 def _fixed(source: SpecSource, options: Options) -> Iterator[str]:
     """Without what follows the load; a curve that the spec names for it need not be there yet."""
     speculative = with_overrides(source, options.settings).data.get("speculative")
-    for name in ("dynamic", "load_aware"):
+    for name in ("dynamic", _ENGINE_TIERS, "load_aware"):
         if isinstance(speculative, dict) and name in speculative:
             yield f"speculative.{name}=null"
 
@@ -76,9 +79,13 @@ def _faults(plan: Plan) -> Iterator[Diagnostic]:
         message = "a curve is of steps with a fixed K, and this engine chooses how many drafts it verifies"
         yield STEPS_DESIGN.at(place, message, "pass `--set speculative.enable_adaptive_verification=false`")
     elif not frame.tiers:
-        place = source.place_of_key(("speculative",))
-        message = "this engine does not draft a K of its own for each batch, so that one launch times one K"
-        yield STEPS_DESIGN.at(place, message, "`servespec plan` says why; take `servespec steps` for the one K")
+        yield _one_k(plan, "`servespec plan` says why")
+
+
+def _one_k(plan: Plan, why: str) -> Diagnostic:
+    place = plan.resolution.request.source.place_of_key(("speculative",))
+    message = "this engine does not draft a K of its own for each batch, so that one launch times one K"
+    return STEPS_DESIGN.at(place, message, f"{why}; take `servespec steps` for the one K")
 
 
 def _drafts(asked: str, most: int) -> tuple[int, ...]:
@@ -103,8 +110,8 @@ def _drafts(asked: str, most: int) -> tuple[int, ...]:
 def wanted_profile(plan: Plan, drafts: Sequence[int], *, requests: str, tokens: str, repeats: int) -> Wanted:
     """What to time.  Raises SpecError as for `servespec steps`."""
     limits = plan.resolution.limits
-    asked = wanted_of(plan, requests=requests, tokens=tokens, repeats=repeats)
     widest = int(limits.max_num_seqs.value) - (len(drafts) - 1 if plan.resolution.frame.tiers else 0)
+    asked = wanted_of(plan, requests=requests, tokens=tokens, repeats=repeats, most_requests=widest)
     return replace(
         asked,
         requests=asked.requests or curve_sizes(widest),

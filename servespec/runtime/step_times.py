@@ -30,17 +30,18 @@ _FEWEST_REPEATS: Final = 3
 """With two pairs the interval is so wide that it says nothing."""
 
 
-def wanted_of(plan: Plan, *, requests: str, tokens: str, repeats: int) -> Wanted:
-    """What the options ask for.
+def wanted_of(plan: Plan, *, requests: str, tokens: str, repeats: int, most_requests: int | None = None) -> Wanted:
+    """What the options ask for; ``most_requests`` is the spec's own limit where that of ``plan`` is another.
 
-    Raises SpecError where a size is no number, or more than a step of ``plan`` takes.
+    Raises SpecError where a size is no number, or more than a step takes.
     """
     limits = plan.resolution.limits
+    most = int(limits.max_num_seqs.value) if most_requests is None else most_requests
     if repeats < _FEWEST_REPEATS:
         message = f"`--repeats` is `{repeats}`, which leaves no interval"
         raise SpecError([STEPS_DESIGN.at(Place("--repeats"), message, f"write {_FEWEST_REPEATS} or more")])
     return Wanted(
-        requests=_sizes("--requests", requests, "scheduler.max_num_seqs", limits.max_num_seqs.value),
+        requests=_sizes("--requests", requests, "scheduler.max_num_seqs", most),
         tokens=_sizes("--tokens", tokens, "scheduler.max_num_batched_tokens", limits.max_num_batched_tokens.value),
         repeats=repeats,
     )

@@ -190,5 +190,11 @@ S233 = Rule(
     "vllm/model_executor/layers/quantization/__init__.py: register_quantization_config; "
     "vllm/model_executor/model_loader/__init__.py: register_model_loader",
 )  # fmt: skip
+S236 = Rule(
+    "S236", "tiers-of-replicas", Severity.ERROR, "replicas cannot draft by load",
+    "Data-parallel replicas run their steps together and count their requests apart, so that tiers would give them "
+    "different query lengths. The engine drops the tiers and drafts K at every load.",
+    "vllm/config/vllm.py: VllmConfig._maybe_disable_dynamic_sd_for_data_parallel",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -6,6 +6,7 @@ from typing import Final
 
 from servespec.diagnostics import Diagnostic, Related
 from servespec.schema import spec_rules as rules
+from servespec.schema.data_paths import value_at
 from servespec.schema.source import SpecSource
 from servespec.schema.spec import ServingSpec, SpeculativeSection
 
@@ -22,6 +23,7 @@ def speculative_findings(spec: ServingSpec, source: SpecSource) -> Iterator[Diag
     yield from _tier_order(section, source)
     yield from _tier_width(section, source)
     yield from _engine_tiers(section, source)
+    yield from _tiers_of_replicas(spec, section, source)
     yield from _curve_tiers(section, source)
     yield from _load_aware(spec, section, source)
     yield from _without_confidences(section, source)
@@ -37,7 +39,7 @@ def _verification_grid(spec: ServingSpec, source: SpecSource) -> Iterator[Diagno
 
 
 def _tiers_twice(section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
-    if section.dynamic and _ENGINE_TIERS in section.engine_fields:
+    if section.dynamic and section.engine_fields.get(_ENGINE_TIERS) is not None:
         related = [Related("the same in the spec's form", source.place_of_key(("speculative", "dynamic")))]
         place = source.place_of_key(("speculative", _ENGINE_TIERS))
         yield rules.S206.at(place, "the tiers are written twice", f"delete `{_ENGINE_TIERS}`", related)
@@ -103,7 +105,19 @@ def _engine_tiers_fault(ranges: object) -> str | None:
     return None
 
 
+def _tiers_of_replicas(spec: ServingSpec, section: SpeculativeSection, source: SpecSource) -> Iterator[Diagnostic]:
+    has_tiers = section.dynamic is not None or section.engine_fields.get(_ENGINE_TIERS) is not None
+    if spec.parallel.data_parallel_size == 1 or not has_tiers:
+        return
+    name = "dynamic" if section.dynamic is not None else _ENGINE_TIERS
+    related = [Related("replicas", source.place_of_key(("parallel", "data_parallel_size")))]
+    message = "replicas count their requests apart, so that the engine drops their tiers"
+    help_text = f"delete `{name}`, or serve each replica by itself"
+    yield rules.S236.at(source.place_of_key(("speculative", name)), message, help_text, related)
+
+
 _CURVE: Final = ("speculative", "dynamic")
+_ACCEPTANCE: Final = ("acceptance_rates", "acceptance_length")
 _RATES_HELP: Final = "`servespec acceptance URL` prints the rates of a running server"
 
 
@@ -113,7 +127,8 @@ def _curve_tiers(section: SpeculativeSection, source: SpecSource) -> Iterator[Di
     if curve is None:
         return
     rates, length = curve.acceptance_rates, curve.acceptance_length
-    if rates is None and length is None and section.engine_fields.get("rejection_sample_method") != "synthetic":
+    is_said = any(value_at(source.data, (*_CURVE, name)) is not None for name in _ACCEPTANCE)
+    if not is_said and section.engine_fields.get("rejection_sample_method") != "synthetic":
         message = "a curve chooses K by how often drafts are accepted, and nothing says so"
         help_text = f"write `acceptance_rates` or `acceptance_length` beside `from_curve`; {_RATES_HELP}"
         yield rules.S228.at(source.place_of_key(_CURVE), message, help_text)
@@ -155,7 +170,7 @@ def _load_aware(spec: ServingSpec, section: SpeculativeSection, source: SpecSour
     if asked is None:
         return
     place = source.place_of((*_LOAD_AWARE, "from_requests"))
-    if section.dynamic is not None or _ENGINE_TIERS in section.engine_fields:
+    if section.dynamic is not None or section.engine_fields.get(_ENGINE_TIERS) is not None:
         tiers = "dynamic" if section.dynamic is not None else _ENGINE_TIERS
         related = [Related("the tiers", source.place_of_key(("speculative", tiers)))]
         message = "tiers and adaptive verification both decide how many drafts a batch verifies"

@@ -153,12 +153,18 @@ def test_the_tiers_of_a_measured_preset_are_those_that_were_served() -> None:
 
 
 def test_how_far_off_predictions_of_served_traffic_were() -> None:
-    errors = [bench_of(name).median_errors() for name in ("30b-a3b-fp8-2", "30b-a3b-fp8", "8b-fp8-2")]
+    benches = [bench_of(name) for name in ("30b-a3b-fp8-2", "30b-a3b-fp8", "8b-fp8-2")]
+    errors = [one.median_errors() for one in benches]
+    speeds = [one.median_speed_error(one.played) for one in benches]
+    at_once = [one.median_speed_error(one.played_at_once) for one in benches]
     text = (REPOSITORY / "docs/guide/following-the-load.md").read_text(encoding="utf-8")
 
     steady, played = zip(*errors, strict=True)
     assert "were off by {:.0%}, {:.0%} and {:.0%} at the median".format(*steady) in text
     assert "those of `servespec predict` by {:.0%}, {:.0%} and {:.0%}".format(*played) in text
+    assert "from 64 requests on were off by {:.0%}, {:.0%} and {:.0%}".format(*speeds) in text
+    assert f"were {at_once[2]:.0%} off without it, as they were {at_once[0]:.0%} and {at_once[1]:.0%} in" in text
+    assert f"each request takes {benches[0].played['front_end_seconds'] * 1000:g} ms of client" in text
 
 
 def test_the_engine_pads_a_cached_prompt_only_where_k_is_fixed() -> None:

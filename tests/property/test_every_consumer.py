@@ -53,18 +53,21 @@ from tests.strategies import EXTENSION, specs, verifies_adaptively
 pytestmark = pytest.mark.usefixtures("quiet_shell")
 
 _TOGETHER: tuple[Json, ...] = ({}, {}, {"tensor_parallel_size": 2})
-_APART: tuple[Json, ...] = ({"data_parallel_size": 2}, {"pipeline_parallel_size": 2})
+_REPLICAS: Json = {"data_parallel_size": 2}
+_STAGES: tuple[Json, ...] = ({"pipeline_parallel_size": 2},)
 
 
 @st.composite
 def every_kind(draw: st.DrawFn) -> Json:
     """Specs over several devices and of any mode, half of them under the extension, which alone takes every kind.
 
-    Adaptive verification needs full graphs, and the batches of all devices in one place.
+    Adaptive verification needs full graphs, and the batches of all devices in one place; replicas take no tiers.
     """
     spec = draw(specs(engine=draw(st.sampled_from((None, EXTENSION)))))
     is_adaptive = verifies_adaptively(spec["speculative"])
-    parallel = draw(st.sampled_from(_TOGETHER if is_adaptive else (*_TOGETHER, *_APART)))
+    has_tiers = "num_speculative_tokens_per_batch_size" in (spec["speculative"] or {})
+    apart = () if is_adaptive else _STAGES if has_tiers else (_REPLICAS, *_STAGES)
+    parallel = draw(st.sampled_from((*_TOGETHER, *apart)))
     modes = (None, "FULL", "FULL_DECODE_ONLY") if is_adaptive else (None, None, "FULL", "PIECEWISE", "NONE")
     mode = draw(st.sampled_from(modes))
     return {

@@ -61,6 +61,25 @@ def test_over_seconds_only_what_was_drafted_meanwhile_counts() -> None:
     assert (found.rates, found.drafts, slept) == ((0.5, 0.25), 200, [30])
 
 
+def test_a_server_that_was_started_again_has_no_difference() -> None:
+    with serving(metrics(300, 600, [200, 100]), metrics(100, 200, [60, 40])) as url:
+        assert refused(url, seconds=0.01).message == "the server was started again meanwhile"
+
+
+@pytest.mark.parametrize(("left_out", "shown"), [("1", "of `0`, `2`, not"), ("012", "of no position, not")])
+def test_positions_that_are_not_counted_are_not_skipped(left_out: str, shown: str) -> None:
+    """The rates of the next positions would slip into the place of theirs."""
+    lines = metrics(100, 300, [80, 50, 20]).splitlines()
+    kept = [line for line in lines if not any(f'position="{at}"' in line for at in left_out)]
+    with serving("\n".join(kept)) as url:
+        assert shown in refused(url).message
+
+
+def test_a_model_may_be_called_anything() -> None:
+    with serving(metrics(100, 200, [80, 50]).replace("a-b", "a{b} c")) as url:
+        assert measured_acceptance(url, 0).rates == (0.8, 0.5)
+
+
 def test_drafts_shorter_than_k_are_told() -> None:
     with serving(metrics(100, 200, [80, 40, 10, 5])) as url:
         (finding,) = measured_acceptance(url, 0).findings

@@ -81,7 +81,7 @@ def test_prefill_sizes_come_from_steps_with_prompts(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--cap", "300"], "the curve goes from 1 to 256, and the sizes from 1 to 300"),
+        (["--cap", "300"], "has no step of more than 256 requests, not of 300"),
         (["--num-speculative-tokens", "7"], "has no steps"),
         (["--of", "prefill"], "has no steps with prompts"),
         (["--epsilon", "0"], "`0` is not above 0"),
@@ -95,6 +95,16 @@ def test_what_the_curve_does_not_have_is_refused(tmp_path: Path, words: list[str
     assert made.exit_code == 1
     assert "error[R022]" in made.stderr
     assert message in made.stderr
+
+
+def test_a_curve_whose_steps_begin_above_one_token_says_what_to_time() -> None:
+    """No cap would mend it."""
+    curve = REPOSITORY / "docs/measurements/2026-12-01-h200-steps-8b-fp8-2.json"
+    made = run(str(curve), "--of", "prefill", "--cap", "64")
+
+    words = " ".join(made.stderr.split())
+    assert "has no step of fewer than 128 tokens, and sizes start at 1 --> --of" in words
+    assert "run `servespec profile` with `--tokens auto`" in words
 
 
 def test_a_file_that_is_no_curve_is_refused(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.usefixtures("quiet_shell")
 
 SPEC = str(REPOSITORY / "examples/qwen3-8b-fp8-tiers-by-curve-h200.yaml")
 WITHOUT = str(REPOSITORY / "examples/qwen3-30b-a3b-h200.yaml")
+LOAD_AWARE = str(REPOSITORY / "examples/qwen3-30b-a3b-fp8-load-aware-h200.yaml")
 SHORT = ("--input-tokens", "32", "--output-tokens", "72", "--prompts", "3")
 
 
@@ -36,6 +37,19 @@ def test_every_fixed_k_stands_beside_the_tiers() -> None:
     assert one_at_a_time["without_speculation"]["tokens_per_second"] > one_at_a_time["fixed"][0]["tokens_per_second"]
 
 
+def test_a_server_that_never_drafts_is_left_out_where_it_was_not_timed(tmp_path: Path) -> None:
+    curve = json.loads((REPOSITORY / "docs/measurements/2026-12-01-h200-steps-8b-fp8-2.json").read_text("utf-8"))
+    curve["sizes"] = [size for size in curve["sizes"] if size["next_drafts"] or size["requests"] <= 256]
+    (tmp_path / "curve.json").write_text(json.dumps(curve), encoding="utf-8")
+    drafting = ("from_curve", tmp_path / "curve.json"), ("candidates", "[1,3,7]")
+    settings = [word for name, value in drafting for word in ("--set", f"speculative.dynamic.{name}={value}")]
+
+    done = run(SPEC, *settings, "--concurrency", "256,512", *SHORT, "--format", "json")
+
+    assert done.exit_code == 0, done.exception
+    assert [load["without_speculation"] is None for load in json.loads(done.stdout)["loads"]] == [False, True]
+
+
 def test_longer_answers_have_fewer_steps_with_prompts() -> None:
     shares = []
     for answer in ("32", "512"):
@@ -51,14 +65,19 @@ def test_the_table_has_a_line_for_each_load() -> None:
 
     lines = done.stdout.splitlines()
     assert lines[1].startswith("prompts of 32 tokens, answers of 72; for each request at a time 3 in all")
-    assert [line.split()[0] for line in lines[3:]] == ["requests", "1", "16"]
-    assert lines[3].split()[2:10] == ["x", "K=0", "x", "K=1", "x", "K=3", "x", "K=7"]
+    assert lines[2] == "each takes 1.4 ms of client and API server, and those sent together pass together:"
+    assert lines[3].startswith(
+        "fitted on docs/measurements/2026-12-01-h200-bench-tiers-8b-fp8-2.json, of short prompts"
+    )
+    assert [line.split()[0] for line in lines[5:]] == ["requests", "1", "16"]
+    assert lines[5].split()[2:10] == ["x", "K=0", "x", "K=1", "x", "K=3", "x", "K=7"]
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ((WITHOUT,), "error[R126]: its tiers are not chosen by a curve"),
+        ((LOAD_AWARE,), "write `speculative.dynamic: {from_curve: FILE}` in the place of `load_aware`"),
         ((SPEC, "--concurrency", "513"), "concurrency 513 is above `scheduler.max_num_seqs` 512"),
         ((SPEC, "--concurrency", "0"), "`--concurrency 0` is `0`"),
         ((SPEC, "--output-tokens", "0"), "`--output-tokens` is `0`"),

@@ -149,6 +149,39 @@ def test_sizes_beyond_a_step_are_refused_as_those_of_steps_are(tmp_path: Path) -
         assert [one.code for one in caught.value.diagnostics] == ["L033"]
 
 
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"dynamic": [{"up_to": 16, "num_speculative_tokens": 7}, {"num_speculative_tokens": 1}]},
+        {"num_speculative_tokens_per_batch_size": [[1, 16, 7], [17, 256, 1]]},
+        {"load_aware": {"from_requests": 64}},
+    ],
+)
+def test_what_follows_the_load_already_is_no_part_of_the_launch(tmp_path: Path, written: Json) -> None:
+    plan, drafts = plan_to_profile(written_spec(tmp_path, written), "auto", Options())
+    plain, _ = plan_to_profile(written_spec(tmp_path, {}), "auto", Options())
+
+    assert drafts == (0, 1, 3, 7)
+    assert plan.resolution.frame.tiers == plain.resolution.frame.tiers
+
+
+def written_spec(folder: Path, drafting: Json) -> str:
+    return written(folder, spec(speculative={**DRAFT, **drafting}))
+
+
+def test_the_widest_batch_that_can_be_asked_for_is_the_specs_own(tmp_path: Path) -> None:
+    """The launch has a tier above it for each further K, whose batches no K but one has graphs for."""
+    plan, drafts = plan_to_profile(written(tmp_path, spec()), "auto", Options())
+    assert plan.resolution.limits.max_num_seqs.value == 259
+
+    wanted_profile(plan, drafts, requests="256", tokens="auto", repeats=5)
+    with pytest.raises(SpecError) as caught:
+        wanted_profile(plan, drafts, requests="257", tokens="auto", repeats=5)
+
+    (finding,) = caught.value.diagnostics
+    assert finding.message == "a step of this spec has at most 256 (`scheduler.max_num_seqs`), not 257"
+
+
 @given(st.integers(1, 20_000))
 def test_curve_sizes_reach_from_one_to_the_widest_and_leave_no_gap_of_more_than_two(most: int) -> None:
     sizes = curve_sizes(most)

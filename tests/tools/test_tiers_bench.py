@@ -48,7 +48,8 @@ def served(speeds: dict[tuple[str, int], float], *, fresh: bool = True, tpot: fl
         "ratios": [one.to_json() for one in paired_ratios(tuple(texts), cells)],
     }
     chosen = [{"num_speculative_tokens": 7, "to_requests": 20}, {"num_speculative_tokens": 3, "to_requests": 64}]
-    return TiersBench(file="bench-tiers-x.json", bench=bench, fixed=FIXED, choice={"chosen": chosen}, played={})
+    choice = {"chosen": chosen}
+    return TiersBench(file="bench-tiers-x.json", bench=bench, fixed=FIXED, choice=choice, played={}, played_at_once={})
 
 
 def test_tiers_that_nothing_is_ahead_of_have_one_sentence_of_loads_and_one_of_all() -> None:

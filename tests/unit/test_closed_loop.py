@@ -45,10 +45,12 @@ def play(
     k: int = 0,
     rates: tuple[float, ...] = (),
     budget: int = 64,
+    front_end: float = 0.0,
 ) -> Served:
     """Decodes take a second, steps with prompts two."""
     times = StepTimes(decode={k: flat(1.0)}, mixed=mixed(flat(2.0)), budget_tokens=Tokens(budget))
-    return served(traffic(clients, requests, prompt, answer), times, rates, lambda _: k, new_dice())
+    load = replace(traffic(clients, requests, prompt, answer), front_end_seconds=front_end)
+    return served(load, times, rates, lambda _: k, new_dice())
 
 
 def traffic(clients: int, requests: int, prompt: int, answer: int) -> Traffic:
@@ -68,6 +70,12 @@ def traffic(clients: int, requests: int, prompt: int, answer: int) -> Traffic:
         (play(1, 1, 4, 6, k=1, rates=(0.0,)), 6 / 7, 5, 1),
         # 10 tokens in chunks of 4.
         (play(1, 1, 10, 1, budget=4), 1 / 6, 0, 3),
+        # Each waits five seconds for the front end, and the engine with it.
+        (play(1, 2, 4, 3, front_end=5.0), 6 / 18, 4, 2),
+        # Both pass it together after ten; the third is sent when they are answered.
+        (play(2, 3, 4, 3, front_end=5.0), 9 / 23, 4, 2),
+        # The first two end at 10, when the third is sent; it passes while nothing runs.
+        (play(2, 3, 4, 3, front_end=3.0), 9 / 17, 4, 2),
         # One prompt fits beside nothing, the other one beside a decode.
         (play(2, 2, 4, 2, budget=5), 4 / 5, 1, 2),
     ],
@@ -87,6 +95,15 @@ def test_a_step_of_several_query_lengths_is_a_mixed_one() -> None:
 
     # Prompt; prompt less what the decode takes; its rest beside the last decode; then a decode of one request.
     assert (found.decode_steps, found.mixed_steps) == (1, 3)
+
+
+def test_what_is_sent_while_the_front_end_is_busy_passes_after_it() -> None:
+    """Prompts of one step each end one after the other, and the front end takes longer than a step of both."""
+    found = play(2, 4, 4, 1, budget=4, front_end=2.5)
+
+    # Both pass at 5; steps to 7 and 9. The third, sent at 7, passes at 9.5, the fourth, sent at 9, at 12.
+    assert found.tokens_per_second == pytest.approx(4 / 14)
+    assert (found.decode_steps, found.mixed_steps) == (0, 4)
 
 
 def test_what_does_not_fit_a_step_is_drafted_shorter_or_waits() -> None:

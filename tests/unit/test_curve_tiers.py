@@ -95,6 +95,8 @@ def test_every_prediction_is_within_the_tolerance_of_the_best_fixed_k(tmp_path: 
         ),
         ({"from_curve": "CURVE", "acceptance_rates": [0.5, 0.6, 0.1, 0, 0, 0, 0]}, "S228", "more often", "metrics"),
         ({"from_curve": "CURVE", "acceptance_rates": [0.5, 0.4]}, "S228", "rates of 2 positions", "each of 7"),
+        ({"from_curve": "CURVE", "acceptance_rates": None}, "S228", "nothing says so", "servespec acceptance URL"),
+        ({"from_curve": "CURVE", "acceptance_rates": [1.2, *RATES[1:]]}, "S105", "is `1.2`", "at most 1.0"),
         ({"from_curve": "CURVE", "acceptance_length": 9}, "S228", "at most 8 tokens", "from 1 to 8"),
         ({"from_curve": "CURVE", "acceptance_rates": RATES, "candidates": [8]}, "S211", "above", "raise K to `8`"),
         ({"from_curve": "CURVE", "acceptance_rates": RATES, "candidates": [1, 5]}, "R119", "K = 5", "`servespec prof"),
@@ -116,11 +118,50 @@ def test_what_a_curve_cannot_choose_from_is_refused_with_its_line(
 def test_a_curve_that_ends_below_the_widest_batch_says_which_batch_it_allows(tmp_path: Path) -> None:
     given = {"from_curve": curve_of(tmp_path, sizes=(1, 64, 256)), "acceptance_rates": RATES}
 
-    findings = refused(spec(given))
+    (finding,) = refused(spec(given))
 
-    assert {finding.code for finding in findings} == {"R119"}
-    assert "write `scheduler.max_num_seqs: 256`" in findings[0].help
+    assert finding.code == "R119"
+    assert finding.message.endswith("256 requests with K = 0, 1, 3, 7, and a batch has 1 to 512")
+    assert "write `scheduler.max_num_seqs: 256`" in finding.help
     assert compiled(spec(given, seqs=256)).resolution.tier_choice is not None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ((1, 4, 16, 64, 256, 512), None),
+        ((1, 8, 64, 512), "has nothing between 1 and 8 requests, 8 and 64 requests, 64 and 512 requests"),
+        ((1, 512), "has nothing between 1 and 512 requests"),
+    ],
+)
+def test_a_curve_with_sizes_far_apart_is_told(tmp_path: Path, sizes: tuple[int, ...], said: str | None) -> None:
+    given = {"from_curve": curve_of(tmp_path, sizes=sizes), "acceptance_rates": RATES}
+
+    found = [one.message for one in compiled(spec(given)).diagnostics if one.code == "P153"]
+
+    assert found == ([] if said is None else [f"`{given['from_curve']}` {said}"])
+
+
+def test_the_note_has_the_gain_over_no_speculation_where_that_was_timed(tmp_path: Path) -> None:
+    def note(drafts: tuple[int, ...]) -> str:
+        given = {"from_curve": curve_of(tmp_path, drafts), "acceptance_rates": RATES}
+        plan = compiled(spec(given))
+        (found,) = [one.message for one in plan.diagnostics if one.code == "P142"]
+        rows = plan.to_json()["tiers"]["predicted"]
+        gains = [
+            {one["num_speculative_tokens"]: one["tokens_per_second"] for one in row["fixed"]}[
+                row["num_speculative_tokens"]
+            ]
+            / row["without_speculation"]
+            for row in rows
+            if row["without_speculation"] is not None
+        ]
+        if gains:
+            assert found.endswith(f", {min(gains):.2f}x to {max(gains):.2f}x of no speculation")
+        return found
+
+    assert "of no speculation" in note((0, 1, 3, 7))
+    assert "of no speculation" not in note((1, 3, 7))
 
 
 def test_a_curve_of_another_model_is_refused_and_one_of_another_version_is_told(tmp_path: Path) -> None:
@@ -156,6 +197,33 @@ def test_a_curve_of_an_engine_with_another_flag_is_refused(
     (finding,) = refused({**asked, section: {**asked.get(section, {}), **setting}})
 
     assert (finding.code, f"another `{flag}`" in finding.message) == ("P143", True)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [(("requests",), 0), (("modes", 0, "median_seconds"), 0), (("modes", 0, "repeats"), 0)],
+)
+def test_a_step_of_nothing_is_no_curve(tmp_path: Path, path: tuple[str | int, ...], value: int) -> None:
+    document = step_document(identity_for(spec()), roofline(), (0, 7))
+    at = document["sizes"][3]
+    for key in path[:-1]:
+        at = at[key]
+    at[path[-1]] = value
+
+    (finding,) = refused(spec({"from_curve": written(tmp_path, document), "acceptance_rates": RATES}))
+
+    assert (finding.code, finding.message) == ("R019", "a step in it has nothing to do, took no time or was never run")
+
+
+def test_a_curve_of_an_engine_that_it_does_not_name_is_of_another(tmp_path: Path) -> None:
+    identity = identity_for(spec())
+    nameless = {name: value for name, value in identity.items() if name != "engine"}
+    given = {"from_curve": written(tmp_path, step_document(nameless, roofline(), (0, 7))), "acceptance_rates": RATES}
+    assert "P144" in {one.code for one in compiled(spec(given)).diagnostics}
+
+    broken = step_document({**identity, "--speculative-config": "no JSON"}, roofline(), (0, 7))
+    (finding,) = refused(spec({**given, "from_curve": written(tmp_path, broken)}))
+    assert (finding.code, "`--speculative-config`" in finding.message) == ("P143", True)
 
 
 def test_files_of_two_runs_are_one_curve_and_those_of_two_engines_are_not(tmp_path: Path) -> None:

@@ -77,15 +77,47 @@ def test_a_value_that_is_refused_is_not_missing_as_well(setting: str, code: str)
     assert [finding.code for finding in spec_diagnostics(source, allow_code=False)] == [code]
 
 
-@pytest.mark.parametrize("other", ["lora={max_loras: 2}", "parallel.pipeline_parallel_size=2"])
-def test_adaptive_verification_does_not_go_with_everything(other: str) -> None:
-    drafting = "speculative={method: mtp, num_speculative_tokens: 2, enable_adaptive_verification: true}"
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        ("lora={max_loras: 2}", "LoRA"),
+        ("parallel.pipeline_parallel_size=2", "pipeline parallelism"),
+        ("speculative.use_local_argmax_reduction=true", "local argmax reduction, which keeps no draft logits"),
+        ("model.return_sampling_mask=true", "sampling replay"),
+        ("engine.args={return-sampling-mask: true}", "sampling replay"),
+        ("engine.args={enable_return_routed_experts: true}", "routed experts in answers"),
+        ("engine.args={aux-output-config: {enable_return_routed_experts: true}}", "routed experts in answers"),
+    ],
+)
+@pytest.mark.parametrize("switch", ["enable_adaptive_verification: true", "load_aware: {from_requests: 8}"])
+def test_adaptive_verification_does_not_go_with_everything(switch: str, other: str, words: str) -> None:
+    drafting = f"speculative={{method: mtp, num_speculative_tokens: 2, {switch}}}"
     source = with_overrides(read_source(BASE.replace("h200", "h200, count: 2"), "spec.yaml"), (drafting, other))
-    found = spec_diagnostics(source, allow_code=False)
+    (found,) = [one for one in spec_diagnostics(source, allow_code=False) if one.code == "R101"]
 
-    words = "LoRA" if other.startswith("lora") else "pipeline parallelism"
-    said = f"`speculative.enable_adaptive_verification`: adaptive verification does not run with {words}"
-    assert [finding.message for finding in found if finding.code == "R101"] == [said]
+    name, written = switch.partition(":")[0], other.partition("=")[0].rpartition(".")[2]
+    assert found.message == f"`speculative.{name}`: adaptive verification does not run with {words}"
+    assert found.help.startswith(f"delete `{name}`, or `")
+    assert written == "args" or found.help.endswith(f"`{written}`")
+
+
+@pytest.mark.parametrize(
+    ("drafting", "other"),
+    [
+        ("{method: dspark, num_speculative_tokens: 2, enable_adaptive_verification: true}", "local_argmax"),
+        ("{method: mtp, num_speculative_tokens: 2}", "local_argmax"),
+        ("{method: mtp, num_speculative_tokens: 2, enable_adaptive_verification: true}", "no_experts"),
+    ],
+)
+def test_what_adaptive_verification_goes_with_is_let_through(drafting: str, other: str) -> None:
+    """DSpark has a confidence of its own, and what is off is in nobody's way."""
+    setting = {
+        "local_argmax": "speculative.use_local_argmax_reduction=true",
+        "no_experts": "engine.args={enable-return-routed-experts: false}",
+    }[other]
+    source = with_overrides(read_source(BASE, "spec.yaml"), (f"speculative={drafting}", setting))
+
+    assert [one.code for one in spec_diagnostics(source, allow_code=False) if one.code == "R101"] == []
 
 
 def planned_findings(*settings: str, **options: Any) -> list[str]:

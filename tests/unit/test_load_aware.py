@@ -1,6 +1,7 @@
 """`speculative.load_aware`: the knee of a curve, and what a plan and its launch make of it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,24 @@ def test_auto_is_the_knee_of_the_curve_with_the_specs_own_k(tmp_path: Path) -> N
     assert row_of(plan, "uniform_decode")["max_requests"] == 63
     assert row_of(plan, "adaptive_verification")["sizes"][0] == 56
     assert plan["inputs"]["curve_sha256"]
+
+
+def test_the_knee_is_told_and_the_number_that_the_note_writes_is_the_same_plan(tmp_path: Path) -> None:
+    """64 requests are 512 tokens, within the flat 600; 128 are 1024, which take 1.7 times as long."""
+    curve = curve_file(tmp_path)
+    plan = compiled(spec({"from_requests": "auto", "from_curve": curve})).to_json()
+
+    (note,) = [one for one in plan["diagnostics"] if one["code"] == "P154"]
+    seconds = roofline(linear_from_tokens=600)
+    assert note["message"] == (
+        f"`{curve}` has its knee at 64 requests: with K = 7 a server makes {1 / seconds(64, 7):.0f} steps a second "
+        f"there, and {1 / seconds(128, 7):.0f} at 128"
+    )
+    assert note["help"] == "write it by hand as `load_aware: {from_requests: 64}`"
+    by_hand = compiled(spec({"from_requests": 64})).to_json()
+    for key in ("runners", "coverage", "launch"):
+        assert by_hand[key] == plan[key], key
+    assert "P154" not in {one["code"] for one in by_hand["diagnostics"]}
 
 
 def test_the_engine_is_told_to_verify_adaptively_and_its_workers_from_when_on() -> None:
@@ -199,6 +218,20 @@ def test_the_prefill_cap_of_the_warning_covers_it() -> None:
     plan = compiled(spec({"from_requests": 64}, compilation={**WIDE, field: int(tokens)})).to_json()
 
     assert [one["code"] for one in plan["diagnostics"] if one["code"] == "P102"] == []
+    assert "EAGER" not in {mode for _, _, mode in step_0(plan)}
+
+
+def test_the_caps_of_both_warnings_cover_it_where_the_target_is_eager_too() -> None:
+    """With its own graphs the target pads a step of 1766 tokens, which its drafter takes over."""
+    scheduler = {"max_num_seqs": 512}
+    findings = compiled(spec({"from_requests": 64}, compilation={}, scheduler=scheduler)).diagnostics
+    helps = [str(one.help) for one in findings if one.code in ("P101", "P102")]
+    caps = {field: int(tokens) for text in helps for field, tokens in re.findall(r"(max_\w+): (\d+)", text)}
+    assert set(caps) == {"max_decode_cudagraph_capture_requests", "max_prefill_cudagraph_capture_tokens"}
+
+    plan = compiled(spec({"from_requests": 64}, compilation=caps, scheduler=scheduler)).to_json()
+
+    assert [one["code"] for one in plan["diagnostics"] if one["code"] in ("P101", "P102")] == []
     assert "EAGER" not in {mode for _, _, mode in step_0(plan)}
 
 

@@ -83,6 +83,37 @@ def test_the_cap_that_is_named_ends_it(tmp_path: Path) -> None:
     assert told(tmp_path, document(), compilation=capped) == []
 
 
+@pytest.mark.parametrize(
+    ("kind", "above", "capped", "code"),
+    [
+        ("mixed", 3840, {"max_prefill_cudagraph_capture_tokens": 3840}, "P107"),
+        (
+            "decode",
+            224,
+            {"max_decode_cudagraph_capture_requests": 224, "max_prefill_cudagraph_capture_tokens": 256},
+            "P101",
+        ),
+    ],
+)
+def test_what_a_cap_leaves_eager_is_not_to_be_captured_again(
+    tmp_path: Path, kind: str, above: int, capped: Json, code: str
+) -> None:
+    """Without the times that said so, and where graphs below gained, the advice stands."""
+    found = document()
+    without_gain(found, kind, above)
+    compilation = {**spec()["compilation"], **capped}
+    (name, size), path = next(iter(capped.items())), tmp_path / "steps.json"
+    path.write_text(json.dumps(found), encoding="utf-8")
+
+    def codes(cap: int, *measured: Path) -> set[str]:
+        plan = compiled(spec(compilation={**compilation, name: cap}), Options(measured=measured))
+        return {one.code for one in plan.diagnostics}
+
+    assert code in codes(size)
+    assert code not in codes(size, path)
+    assert code in codes(size // 2, path)
+
+
 @pytest.mark.parametrize("value", [True, False])
 def test_times_hold_whatever_the_remedies_are(tmp_path: Path, value: bool) -> None:
     switched = told(tmp_path, document(), remedies={"one_capture_stream": value})

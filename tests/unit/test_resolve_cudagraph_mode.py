@@ -14,6 +14,7 @@ from servespec.compiler.facts.cudagraph_mode import (
 from servespec.compiler.resolve.config_mode import ModeRequest, ModeResolution, resolve_breakable, resolve_config_mode
 from servespec.compiler.resolve.cudagraph_mode import resolve_mode
 from servespec.compiler.resolve.drafter_mode import DrafterRoutine, drafter_mode
+from servespec.compiler.resolve.step import Weight
 from servespec.compiler.resolve.worker_mode import WorkerRequest, resolve_worker_mode
 from servespec.provenance import Origin
 
@@ -133,6 +134,7 @@ def test_tiers_on_v1() -> None:
 
     assert (kept.keeps_tiers, kept.mode) == (True, PIECEWISE)
     assert (dropped.keeps_tiers, dropped.mode) == (False, BOTH)
+    assert [(one.field, one.weight) for one in dropped.findings] == [("speculative.dynamic", Weight.WARNED)]
     assert (older.keeps_tiers, older.mode) == (True, PIECEWISE)
 
 

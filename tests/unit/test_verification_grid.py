@@ -70,6 +70,13 @@ def test_a_plan_says_what_the_choice_saves_and_risks() -> None:
     assert "P113" not in {one.code for one in compiled(spec("sparse")).diagnostics}
 
 
+def test_a_choice_that_changes_nothing_is_not_a_saving() -> None:
+    """Of 64 requests a step verifies 384 tokens at most, where both grids end."""
+    few = {"scheduler": {"max_num_seqs": 64}}
+    assert row_of(compiled(spec("reachable", **few)).to_json(), "adaptive_verification")["sizes"][-1] == 384
+    assert "P146" not in codes_of(planned(spec("reachable", **few)))
+
+
 def test_a_grid_without_adaptive_verification_is_told() -> None:
     draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 3}
     given = spec_of("qwen3-8b", "h200", speculative=draft, compilation={"adaptive_verification_grid": "sparse"})

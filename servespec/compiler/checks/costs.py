@@ -1,12 +1,18 @@
 """What sizes cost: truncated caps, padding, wide graphs and a large K where they do not pay."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from servespec.compiler import plan_rules as rules
+from servespec.compiler.checks.specialized_decode import asked_decode_backend
 from servespec.compiler.checks.subject import Check, Findable, prefill_cap, sizing_place
+from servespec.compiler.engine_refusals import beside_verification
 from servespec.compiler.facts.graph_sizes import INDEXER_ROW_SECONDS, PREFILL_CAP
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
+from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine
+from servespec.compiler.resolve.backends import verification_refusals
+from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.diagnostics import Diagnostic
 
 
@@ -52,8 +58,34 @@ def _large_k(subject: Findable) -> Iterator[Diagnostic]:
     fixed = not frame.tiers and not frame.adaptive_verification
     if fixed and frame.num_speculative_tokens >= _LARGE_K and frame.max_num_seqs >= _MANY_REQUESTS:
         message = f"K is fixed at {frame.num_speculative_tokens} for up to {frame.max_num_seqs} requests"
-        help_text = "write tiers under `speculative.dynamic`, or `enable_adaptive_verification: true`"
+        ways = ["tiers under `speculative.dynamic`"] if _takes_tiers(subject) else []
+        if _may_choose_drafts(subject):
+            ways.append("`enable_adaptive_verification: true`")
+        help_text = f"write {', or '.join(ways or ['a smaller K'])}"
         yield rules.P110.at(subject.place("speculative", "num_speculative_tokens"), message, help_text)
+
+
+def _takes_tiers(subject: Findable) -> bool:
+    """Not replicas, and not every method of Model Runner V1."""
+    resolution = subject.resolution
+    return resolution.runner is ModelRunner.V2 and resolution.request.spec.parallel.data_parallel_size == 1
+
+
+def _may_choose_drafts(subject: Findable) -> bool:
+    """Whether adaptive verification would run in the place of a fixed K."""
+    resolution = subject.resolution
+    spec = resolution.request.spec
+    if spec.speculative is None or any(beside_verification(spec, spec.speculative)):
+        return False
+    return (
+        resolution.runner is ModelRunner.V2
+        and subject.frame.mode.has_full()
+        and resolution.drafting.kind is not DrafterKind.EAGER
+        and asked_decode_backend(resolution) is None
+        and not verification_refusals(
+            replace(subject.frame, adaptive_verification=True), resolution.candidates, resolution.question
+        )
+    )
 
 
 def _crosses_token_step(subject: Findable) -> Iterator[Diagnostic]:

@@ -1,6 +1,7 @@
 """Which batches and steps would run eagerly, and the one change that covers them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import (
@@ -17,7 +18,7 @@ from servespec.compiler.facts.graph_sizes import PREFILL_CAP
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine, Runner
-from servespec.compiler.graphs.split import decode_budget
+from servespec.compiler.graphs.split import CaptureFields, decode_budget, split_shapes
 from servespec.compiler.lower import Lowering
 from servespec.diagnostics import Diagnostic, Place
 from servespec.schema.capture_fields import DECODE_BUDGET
@@ -108,9 +109,24 @@ def _cover_choice(subject: Findable, tokens: int) -> str:
 
 
 def _graph_tokens(subject: Findable, tokens: int) -> int:
-    """What the target pads a step to, which is what its drafter takes over."""
-    sizes = sorted(shape.tokens for shape in subject.shapes if shape.routine is Routine.ADAPTIVE_VERIFICATION)
-    return next((size for size in sizes if size >= tokens), tokens)
+    """What the target pads a step to, which is what its drafter takes over.
+
+    Where the step is eager, its graph is the one that comes with what `_cover` says.
+    """
+    mended = split_shapes(subject.frame, _covering(subject), subject.resolution.defaults, subject.stock_list)
+    for shapes in (subject.shapes, mended):
+        sizes = sorted(shape.tokens for shape in shapes if shape.routine is Routine.ADAPTIVE_VERIFICATION)
+        if sizes and sizes[-1] >= tokens:
+            return next(size for size in sizes if size >= tokens)
+    return tokens
+
+
+def _covering(subject: Findable) -> CaptureFields:
+    """The fields with decode graphs up to the widest batch."""
+    fields, widest = subject.fields, subject.frame.max_num_seqs
+    if fields.decode_sizes_requests is not None:
+        return replace(fields, decode_sizes_requests=tuple(sorted({*fields.decode_sizes_requests, widest})))
+    return fields if fields.legacy else replace(fields, decode_cap_requests=widest)
 
 
 def _prefill_place(subject: Findable) -> Place:

@@ -82,6 +82,8 @@ def _chosen_verification_grid(subject: Findable) -> Iterator[Diagnostic]:
     dense_fields = replace(subject.fields, verification_grid=VerificationGrid.DENSE)
     dense_shapes = split_shapes(frame, dense_fields, resolution.defaults, subject.stock_list)
     dense = _verification_sizes(dense_shapes)
+    if sizes == dense:
+        return
     message = (
         f"`{grid}` has {len(sizes)} sizes of adaptive verification up to {sizes[-1]} tokens, `dense` {len(dense)} up "
         f"to {dense[-1]}{_saved_words(subject, dense_shapes)}"

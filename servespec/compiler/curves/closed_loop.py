@@ -4,6 +4,8 @@ A curve says how long a steady batch takes.  Requests begin with a prompt and en
 of several query lengths at a tier's edge, run as mixed steps, and a batch is smaller while the last requests end.  So
 steps are played one by one, as the engine's scheduler builds them: decodes first, then prompts in what is left of the
 step's budget, in chunks; how many drafts a step proposes follows from the requests in it.
+Before that a request passes the front end, an event loop that takes turns among all that it has: those that are sent
+together reach the engine together, when it is done with the last of them.
 Source: vllm/v1/core/sched/scheduler.py: Scheduler.schedule.
 """
 
@@ -22,12 +24,16 @@ Dice = Callable[[], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """``clients`` requests are under way at a time, of ``requests`` in all; each has a prompt and an answer."""
+    """``clients`` requests are under way at a time, of ``requests`` in all; each has a prompt and an answer.
+
+    Each takes ``front_end_seconds`` of the front end.
+    """
 
     clients: Requests
     requests: Requests
     input_tokens: int
     output_tokens: int
+    front_end_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +67,10 @@ class _Request:
 
 @dataclass(slots=True)
 class _Loop:
-    """A server at work."""
+    """A server at work.
+
+    The front end is done with ``passing`` requests when it is ``passed_at``, and then takes those ``sent`` meanwhile.
+    """
 
     traffic: Traffic
     times: StepTimes
@@ -70,6 +79,9 @@ class _Loop:
     dice: Dice
     running: list[_Request]
     waiting: int
+    sent: int = 0
+    passing: int = 0
+    passed_at: float = 0.0
     seconds: float = 0.0
     decode_steps: int = 0
     mixed_steps: int = 0
@@ -90,10 +102,34 @@ class _Loop:
             one.drafts = k if one.is_decoding else 0
         self.running = [one for one in self.running if one.answer_left > 0]
 
+    @property
+    def is_done(self) -> bool:
+        return not (self.running or self.passing or self.sent or self.waiting)
+
     def _admit(self) -> None:
-        new = min(self.waiting, int(self.traffic.clients) - len(self.running))
+        """Whoever was answered sends the next request; an engine without one waits for the front end."""
+        self._let_through()
+        under_way = len(self.running) + self.passing + self.sent
+        new = min(self.waiting, int(self.traffic.clients) - under_way)
         self.waiting -= new
-        self.running += [_Request(self.traffic.input_tokens, self.traffic.output_tokens) for _ in range(new)]
+        self.sent += new
+        if not self.passing:
+            self._pass(self.seconds)
+        if not self.running:
+            self.seconds = max(self.seconds, self.passed_at)
+        self._let_through()
+
+    def _pass(self, at: float) -> None:
+        self.passing, self.sent = self.sent, 0
+        self.passed_at = at + self.passing * self.traffic.front_end_seconds
+
+    def _let_through(self) -> None:
+        while self.passing and self.passed_at <= self.seconds:
+            self.running += [self._request() for _ in range(self.passing)]
+            self._pass(self.passed_at)
+
+    def _request(self) -> _Request:
+        return _Request(self.traffic.input_tokens, self.traffic.output_tokens)
 
     def _decoding(self) -> Iterator[tuple[_Request, int]]:
         """Those of the step with the drafts that it verifies; the last one that fits verifies as many as fit."""
@@ -148,7 +184,7 @@ def served(
         running=[],
         waiting=int(traffic.requests),
     )
-    while loop.running or loop.waiting:
+    while not loop.is_done:
         loop.step()
     tokens = int(traffic.requests) * traffic.output_tokens
     return Served(tokens_per_second=tokens / loop.seconds, decode_steps=loop.decode_steps, mixed_steps=loop.mixed_steps)

@@ -55,6 +55,8 @@ def profile_of(documents: Mapping[str, Json]) -> Profile | str:
     decodes = [size for size in sizes if size["kind"] == "decode"]
     if not decodes:
         return "no decode was timed in it"
+    if any(_is_void(size) for size in sizes):
+        return "a step in it has nothing to do, took no time or was never run"
     drafts = sorted({size["next_drafts"] for size in decodes})
     curves = {k: step_curve(_decode_points(decodes, k)) for k in drafts}
     return Profile(
@@ -70,6 +72,11 @@ def profile_of(documents: Mapping[str, Json]) -> Profile | str:
     )
 
 
+def _is_void(size: Json) -> bool:
+    mode = size["modes"][0]
+    return bool(min(size["requests"], size["tokens"], mode["median_seconds"], mode["repeats"]) <= 0)
+
+
 def _decode_points(decodes: Sequence[Json], num_speculative_tokens: int) -> Iterator[TimedPoint]:
     for size in decodes:
         if size["next_drafts"] == num_speculative_tokens and size["query_len"] == 1 + num_speculative_tokens:
@@ -81,8 +88,9 @@ def _undrafted_points(decodes: Sequence[Json]) -> Iterator[TimedPoint]:
     for size in decodes:
         mode = size["modes"][0]
         if size["next_drafts"] == 0 and size["query_len"] == 1:
-            drafting = mode["parts"]["drafter"]
-            yield _point(size["requests"], {**mode, "median_seconds": mode["median_seconds"] - drafting})
+            left = mode["median_seconds"] - mode["parts"]["drafter"]
+            if left > 0:
+                yield _point(size["requests"], {**mode, "median_seconds": left})
 
 
 def _mixed_steps(decodes: Sequence[Json], mixed: Sequence[Json]) -> MixedSteps | None:
@@ -152,8 +160,17 @@ _FREE_DRAFTING: Final = frozenset(
 def curve_identity(identity: Mapping[str, str]) -> dict[str, str]:
     """Of what an engine was started with, that which the time of a step of a given shape depends on."""
     kept = {name: value for name, value in identity.items() if name not in _FREE}
-    if _DRAFTING_FLAG in kept:
-        drafting = json.loads(kept[_DRAFTING_FLAG])
+    drafting = _mapping_in(kept.get(_DRAFTING_FLAG, ""))
+    if drafting is not None:
         left = {key: value for key, value in drafting.items() if key not in _FREE_DRAFTING}
         kept[_DRAFTING_FLAG] = json.dumps(left, sort_keys=True)
     return kept
+
+
+def _mapping_in(text: str) -> dict[str, Any] | None:
+    """None where a file says something else: it is then the file of another engine."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None

@@ -117,3 +117,9 @@ def gain_range(rows: Sequence[Prediction], num_speculative_tokens: int) -> tuple
     """The smallest and the largest gain of the tiers over a fixed K."""
     gains = [row.chosen / row.tokens_per_second[num_speculative_tokens] for row in rows]
     return min(gains), max(gains)
+
+
+def gain_range_over_none(rows: Sequence[Prediction]) -> tuple[float, float] | None:
+    """The same over a server that never drafts, where that was timed; None where it was at no size."""
+    gains = [row.chosen / row.without for row in rows if row.without is not None]
+    return (min(gains), max(gains)) if gains else None

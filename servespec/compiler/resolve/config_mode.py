@@ -14,7 +14,7 @@ from servespec.compiler.facts.cudagraph_mode import (
     CompilationMode,
     CudaGraphMode,
 )
-from servespec.compiler.resolve.step import Refusal, Step, TypedField
+from servespec.compiler.resolve.step import Refusal, Step, TypedField, Weight
 from servespec.provenance import Origin, Resolved
 
 MODE = "compilation.cudagraph_mode"
@@ -224,8 +224,12 @@ def _tiers(request: ModeRequest, state: _State) -> _State:
 
 
 def _drop_tiers(state: _State, because: str, function: str) -> _State:
-    step = Step(because, "dynamic speculation", "static speculation", f"{VLLM_CONFIG}: VllmConfig.{function}")
-    return replace(state, tiers=False, steps=(*state.steps, step))
+    source = f"{VLLM_CONFIG}: VllmConfig.{function}"
+    step = Step(because, "dynamic speculation", "static speculation", source)
+    dropped = Refusal(
+        "speculative.dynamic", f"{because}, and K is fixed", source, Weight.WARNED, help="delete the tiers"
+    )
+    return replace(state, tiers=False, steps=(*state.steps, step)).finds(dropped)
 
 
 def _hisparse(request: ModeRequest, state: _State) -> _State:

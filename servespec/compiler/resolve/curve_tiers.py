@@ -106,17 +106,23 @@ def _faults(
         message = f"there are rates of {len(acceptance.rates)} positions, and the widest candidate is {widest}"
         place = source.place_of((*_PATH, "acceptance_rates"))
         yield rules.R119.at(place, message, f"write one for each of {widest} drafts")
-    for k in candidates:
-        if k not in profile.by_drafts:
-            continue
-        first, last = profile.by_drafts[k].first, profile.by_drafts[k].last
+    for (first, last), ks in _reaches(profile, candidates).items():
         if first > 1 or last < max_num_seqs:
             message = (
-                f"`{profile.name}` has steps of {first} to {last} requests with K = {k}, and a batch has 1 to "
-                f"{max_num_seqs}"
+                f"`{profile.name}` has steps of {first} to {last} requests with K = {', '.join(map(str, ks))}, and a "
+                f"batch has 1 to {max_num_seqs}"
             )
             lower = f"write `scheduler.max_num_seqs: {last}`, or " if first == 1 else ""
             yield rules.R119.at(curve_place, message, f"{lower}{_AGAIN}")
+
+
+def _reaches(profile: Profile, candidates: Sequence[int]) -> dict[tuple[int, int], list[int]]:
+    """The K that were timed for the same first and last number of requests."""
+    found: dict[tuple[int, int], list[int]] = {}
+    for k in candidates:
+        if k in profile.by_drafts:
+            found.setdefault((profile.by_drafts[k].first, profile.by_drafts[k].last), []).append(k)
+    return found
 
 
 def _choice(
