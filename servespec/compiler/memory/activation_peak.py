@@ -24,7 +24,7 @@ from servespec.units import Bytes
 
 _ELEMENT_BYTES = 2
 # chosen: architectures that were not measured hold less or more at once, a kernel's workspace is not counted
-_STEP_LOW, _PEAK_HIGH = 0.2, 0.35
+STEP_LOW, _PEAK_HIGH = 0.2, 0.35
 
 
 def activation_peak(resolution: Resolution, target: Decoder, split: Split, stage: Stage) -> MemoryLine:
@@ -50,11 +50,11 @@ def activation_peak(resolution: Resolution, target: Decoder, split: Split, stage
         holder=Holder.ENGINE,
         part=Part.ACTIVATIONS,
         size=size,
-        low_share=_STEP_LOW,
+        low_share=STEP_LOW,
         high_share=_PEAK_HIGH,
         because=because[size],
     )
-    return replace(line, low=Bytes(int(later_bytes * (1 - _STEP_LOW))))
+    return replace(line, low=Bytes(int(later_bytes * (1 - STEP_LOW))))
 
 
 def _profiles_again(resolution: Resolution) -> bool:
