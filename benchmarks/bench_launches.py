@@ -20,6 +20,7 @@ from typing import Any
 from launches import counted, has_all, measured, models_of, named, row_costs
 
 from servespec.diagnostics import SpecError
+from servespec.runtime.bench.arms import NAMED_ARMS, settings_of_named
 from servespec.runtime.bench.command import further_settings
 from servespec.runtime.bench.design import BenchDesign
 from servespec.runtime.capture_log import captured_counts
@@ -82,7 +83,7 @@ def _launch(bench: Json, launched: Json, records: Path, models: Path) -> dict[st
     arm = bench["arms"][launched["arm"]]
     folder = records / f"{launched['arm']}-{launched['round']}"
     record, text = _record(folder), arm["texts"][arm["spec"]]
-    given = further_settings(_design(bench["design"]))
+    given = (*_own_settings(launched["arm"], text), *further_settings(_design(bench["design"])))
     _check(launched["arm"], record, text, given, models)
     planned = _planned(record)
     captured = named(captured_counts((folder / _LOG_NAME).read_text(encoding="utf-8", errors="replace")))
@@ -116,6 +117,11 @@ def _record(folder: Path) -> Json:
 
 def _design(written: Json) -> BenchDesign:
     return BenchDesign(**{field: written[field] for field in BenchDesign.__dataclass_fields__})
+
+
+def _own_settings(arm: str, text: str) -> tuple[str, ...]:
+    """Of an arm that is a way to serve the bench's spec, and not a spec of its own."""
+    return tuple(settings_of_named(arm, read_source(text, arm))) if arm in NAMED_ARMS else ()
 
 
 def _check(arm: str, record: Json, text: str, given: tuple[str, ...], models: Path) -> None:

@@ -159,9 +159,9 @@ def _said(words: str) -> Cause:
 
 MISSED: Mapping[tuple[str, str], Cause] = {
     (_STOCK_30B, "added"): _call_or_not,
-    (_COMPILED_BEFORE, "peak of a step"): partial(_later, _COMPILED_BEFORE, "its code in the cache, as this one did of an earlier launch"),
+    (_COMPILED_BEFORE, "peak of a step"): partial(_later, _COMPILED_BEFORE, "its code in the cache, as this one did"),
     **{
-        (launch, "peak of a step"): partial(_later, launch, "its code in the cache; whether this one did is not recorded")
+        (launch, "peak of a step"): partial(_later, launch, "its code in the cache; of this one it is not known")
         for launch in (_TWO_RANKS, _LONG_30B)
     },
     (_TWO_RANKS, "held"): _before_capture,

@@ -35,7 +35,7 @@ TIERS = FIXED.replace(
     "_tokens: 7}", "_tokens: 7, dynamic: {from_curve: curve.json, acceptance_rates: [.8, .6, .5, .4, .3, .2, .1]}}"
 )
 DESIGN = BenchDesign(
-    arms=("spec", "fixed"),
+    arms=("spec", "fixed", "stock"),
     concurrencies=(1,),
     input_tokens=32,
     output_tokens=96,
@@ -83,8 +83,9 @@ def plan_of(spec: Path, *settings: str) -> Plan:
 
 
 def arm(folder: Path, label: str) -> Arm:
-    spec = folder / {"spec": "tiers.yaml", "fixed": "fixed.yaml"}[label]
-    return arm_of(str(spec), label, str(spec), Options(), further_settings(DESIGN))
+    spec = str(folder / {"fixed": "fixed.yaml"}.get(label, "tiers.yaml"))
+    name = label if label == "stock" else spec
+    return arm_of(name, label, spec, Options(), further_settings(DESIGN))
 
 
 def leave(arm: Arm, folder: Path) -> None:
@@ -131,7 +132,9 @@ def test_every_launch_says_what_was_planned_and_captured(document: Json) -> None
     assert [(one["arm"], one["spec"], one["text"]) for one in document["launches"]] == [
         ("spec", "tiers.yaml", TIERS),
         ("fixed", "fixed.yaml", FIXED),
+        ("stock", "tiers.yaml", TIERS),
     ]
+    assert [one["lowering"] for one in document["launches"]] == ["extension", "extension", "none"]
     assert list(document["models"]) == ["models/target", "models/draft"]
     for one in document["launches"]:
         assert one["planned"] == one["captured"]
@@ -144,15 +147,16 @@ def test_every_launch_says_what_was_planned_and_captured(document: Json) -> None
 
 
 def test_settings_of_side_by_side_are_over_every_spec(document: Json) -> None:
-    tiers, fixed = (one["settings"] for one in document["launches"])
+    tiers, fixed, stock = (one["settings"] for one in document["launches"])
 
     assert fixed == SIDE_BY_SIDE
     assert tiers[:2] == SIDE_BY_SIDE
+    assert stock[:3] == ["engine.lowering=none", *SIDE_BY_SIDE]
 
 
 def test_tiers_stand_in_place_of_their_curve(document: Json, benched: Path, tmp_path: Path) -> None:
     """As the note of the plan writes them, so that the plan can be made again without the curve."""
-    (tiers, _), (_, _, setting) = document["launches"], document["launches"][0]["settings"]
+    (tiers, *_), (_, _, setting) = document["launches"], document["launches"][0]["settings"]
     record = json.loads((benched / "log" / "spec-1" / "record.json").read_text())
     (note,) = (one for one in record["diagnostics"] if one["code"] == "P142")
 
@@ -187,7 +191,7 @@ def test_a_graph_that_is_missing_is_told(benched: Path, tmp_path: Path) -> None:
     log = records / "fixed-1" / "engine.log"
     log.write_text("\n".join(log.read_text().splitlines()[1:]))
 
-    spec, fixed = bench_launches.document_of(bench_in(benched), records, benched)["launches"]
+    spec, fixed, _ = bench_launches.document_of(bench_in(benched), records, benched)["launches"]
 
     assert (spec["equal"], fixed["equal"]) == (True, False)
 

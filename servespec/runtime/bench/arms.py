@@ -14,6 +14,7 @@ from servespec.runtime.bench.bench_rules import DESIGN_REFUSED
 from servespec.runtime.gather import Options, compile_request
 from servespec.runtime.spec_file import base_folder, read_spec
 from servespec.schema.capture_fields import NEW_FIELDS
+from servespec.schema.source import SpecSource
 
 STOCK: Final = "stock"
 """The engine without our fields: what it captures by itself for the same model, limits and drafts."""
@@ -69,16 +70,17 @@ def arm_of(name: str, label: str, spec: str, options: Options, further: tuple[st
             [DESIGN_REFUSED.at(Place("--arms"), message, f"name one of {', '.join(NAMED_ARMS)}, or a spec")]
         )
     path = spec if name in NAMED_ARMS else name
-    own = tuple(_settings(name, spec, options)) if name in NAMED_ARMS else ()
+    own = tuple(settings_of_named(name, read_spec(spec, options.settings))) if name in NAMED_ARMS else ()
     settings = (*options.settings, *own, *further)
     source = read_spec(path, settings)
     plan = compile_spec(compile_request(source, replace(options, settings=settings)))
     return Arm(label=label, spec=path, settings=settings, plan=plan)
 
 
-def _settings(name: str, spec: str, options: Options) -> Iterator[str]:
+def settings_of_named(name: str, spec: SpecSource) -> Iterator[str]:
+    """What is laid over a spec to make one of :data:`NAMED_ARMS` of it."""
     if name == STOCK:
-        written = read_spec(spec, options.settings).data.get("compilation") or {}
+        written = spec.data.get("compilation") or {}
         yield from (f"compilation.{field}=null" for field in NEW_FIELDS if field in written)
         yield f"engine.lowering={Lowering.NONE}"
     elif name != SPEC:
