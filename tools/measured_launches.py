@@ -320,11 +320,12 @@ def savings() -> Iterator[Saving]:
 
 
 def _own_savings(by_name: Mapping[str, Launch]) -> Iterator[Saving]:
-    """Launches with a remedy beside the same launch without."""
+    """Launches with remedies of graph memory beside the same launch without."""
     for name, launch in by_name.items():
         switches = launch.spec["remedies"] if launch.is_planned else {}
         remedies = [remedy for remedy, is_on in switches.items() if is_on]
-        bare = by_name.get(name.removesuffix(", " + ", ".join(remedies))) if remedies else None
+        are_of_graphs = bool(remedies) and set(remedies) <= set(map(str, GraphRemedy))
+        bare = by_name.get(name.removesuffix(", " + ", ".join(remedies))) if are_of_graphs else None
         if bare is not None:
             taken = (next(one.value for one in each.figures if one.name == "added") for each in (bare, launch))
             without, with_them = taken

@@ -375,9 +375,9 @@ P149 = Rule(
 )  # fmt: skip
 P150 = Rule(
     "P150", "peak-of-compiling", Severity.NOTE, "the measured peak is of a launch that compiled",
-    "While an engine compiles, kernels are tried on tensors of their own, so that its profile run peaks higher than "
-    "with the code in its cache: 1,792 against 928 MiB for a dense 8B model on one H200. A record of the first launch "
-    "leaves that much less to the KV cache than one of the second.",
+    "While an engine compiles, kernels are tried on tensors of their own, an embedding among them, so that its profile "
+    "run peaks higher than with the code in its cache: 1,792 against 928 MiB for a dense 8B model on one H200. A "
+    "record of the first launch leaves that much less to the KV cache than one of the second.",
 )  # fmt: skip
 P153 = Rule(
     "P153", "curve-with-gaps", Severity.WARNING, "batches lie far from any size that was timed",

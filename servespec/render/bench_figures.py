@@ -4,11 +4,14 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
+from typing import Any, Final
 
 from servespec.runtime.bench.ratios import geometric_mean
 
 Json = Mapping[str, Any]
+
+# chosen: such a process hardly waits for anything
+HOST_BOUND_CORES: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +26,12 @@ class ArmAtLoad:
         """Of the cells that have ``name``, in its own unit; None where none has."""
         values = [cell[name] for cell in self.cells if cell[name] is not None]
         return median(values) if values else None
+
+    @property
+    def is_host_bound(self) -> bool:
+        """Whether the busiest API server or the client is at work nearly all the time."""
+        busiest = (self.median_of(name) for name in ("api_server_cores", "client_cores"))
+        return any(cores is not None and cores >= HOST_BOUND_CORES for cores in busiest)
 
     def full_share(self) -> float | None:
         """How much of the target's tokens ran on FULL graphs, padding left out; None where no step was counted."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from servespec.render.alignment import aligned
-from servespec.render.bench_figures import ArmAtLoad, Json, arms_at_loads, ratio_row
+from servespec.render.bench_figures import HOST_BOUND_CORES, ArmAtLoad, Json, arms_at_loads, ratio_row
 from servespec.runtime.bench.session import ArmReady, ArmStarting, BenchEvent, CellDone
 
 _METRICS = {
@@ -20,8 +20,19 @@ def bench_text(results: Json) -> str:
     heading = f"{_load(design)}, {design['rounds']} rounds, acceptance {results['acceptance']}"
     ratios = [_ratios(results, metric, title) for metric, title in _METRICS.items()]
     note = _ONE_LAUNCH if any(ratios) and design.get("side_by_side_kv_bytes") is not None else ""
-    parts = [heading, _medians(results), *ratios, note]
+    parts = [heading, _medians(results), *ratios, host_bound_note(results), note]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def host_bound_note(results: Json) -> str:
+    """Which loads one process of the host bounds, '' where none does."""
+    loads = sorted({at.concurrency for at in arms_at_loads(results) if at.is_host_bound})
+    if not loads:
+        return ""
+    return (
+        f"at {', '.join(map(str, loads))} requests an API server or the client takes {HOST_BOUND_CORES:.1f} of a core "
+        "and more: it bounds these loads, and their ratios say little of the GPU"
+    )
 
 
 def _load(design: Json) -> str:

@@ -50,16 +50,32 @@ WIDTHS = {
 
 
 def norm(x: Any, weight: Any, residual: Any = None) -> Any:
-    """Source: vllm/ir/ops/layernorm.py: rms_norm, fused_add_rms_norm."""
+    """As an operator of its own, which is lowered once the graph has its order.
+
+    Source: vllm/compilation/passes/ir/lowering_pass.py: VllmIRLoweringPass.
+    """
     import torch
 
-    kind, x = x.dtype, x.float()
-    if residual is not None:
-        x = x + residual.float()
-        residual = x.to(kind)
-    x = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)
-    x = x.to(kind) * weight
-    return x if residual is None else (x, residual)
+    operators = torch.ops.servespec_tests
+    return operators.norm(x, weight) if residual is None else operators.add_and_norm(x, weight, residual)
+
+
+def lowered_norm(x: Any, weight: Any) -> Any:
+    """Source: vllm/ir/ops/layernorm.py: rms_norm."""
+    return _normed(x.float(), x.dtype, weight)
+
+
+def lowered_add_and_norm(x: Any, weight: Any, residual: Any) -> tuple[Any, Any]:
+    """Source: vllm/ir/ops/layernorm.py: fused_add_rms_norm."""
+    summed = x.float() + residual.float()
+    residual = summed.to(x.dtype)
+    return _normed(summed, x.dtype, weight), residual
+
+
+def _normed(x: Any, kind: Any, weight: Any) -> Any:
+    import torch
+
+    return (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-6)).to(kind) * weight
 
 
 def turned(x: Any, positions: Any, cache: Any) -> Any:
@@ -127,6 +143,23 @@ def between_layers(of: Widths, *, is_read: bool = False) -> Piece:
     return piece, arguments
 
 
+def before_first_attention(of: Widths) -> Piece:
+    """Source: vllm/model_executor/models/qwen2.py: Qwen2Model.forward; qwen3.py: Qwen3Attention.forward."""
+    import torch
+
+    def piece(tokens: Any, positions: Any, *weights: Any) -> Any:
+        embedding, first, qkv, of_query, of_key, cache = weights
+        residual = torch.nn.functional.embedding(tokens, embedding)
+        return (*projected(norm(residual, first), of, qkv, positions, cache, (of_query, of_key)), residual)
+
+    def arguments(tokens: Any) -> list[Any]:
+        weights = [on_gpu(151936, of.hidden), on_gpu(of.hidden), on_gpu(of.hidden, of.projected)]
+        weights += [on_gpu(of.head), on_gpu(of.head), on_gpu(4096, of.head, dtype=torch.float32)]
+        return [on_gpu(tokens, dtype=torch.int32), on_gpu(tokens, dtype=torch.int64), *weights]
+
+    return piece, arguments
+
+
 def draft_head_before_attention(of: Widths) -> Piece:
     """Source: vllm/model_executor/models/llama_eagle3.py: LlamaDecoderLayer.forward."""
     import torch
@@ -147,6 +180,36 @@ def draft_head_before_attention(of: Widths) -> Piece:
 
 
 # Inductor
+
+
+def register_norms() -> None:
+    import torch
+
+    library = torch.library.Library("servespec_tests", "FRAGMENT")
+    library.define("norm(Tensor x, Tensor weight) -> Tensor")
+    library.define("add_and_norm(Tensor x, Tensor weight, Tensor residual) -> (Tensor, Tensor)")
+    library.impl("norm", lambda x, _: torch.empty_like(x), "Meta")
+    library.impl("add_and_norm", lambda x, *_: (torch.empty_like(x), torch.empty_like(x)), "Meta")
+    _KEPT.append(library)
+
+
+_KEPT: list[Any] = []
+"""A library takes its operators with it."""
+
+
+def lower_norms(graph: Any) -> None:
+    import torch
+    from torch._inductor.pattern_matcher import CallFunctionVarArgs, PatternMatcherPass, register_graph_pattern
+
+    operators, found = torch.ops.servespec_tests, PatternMatcherPass("norms")
+    natives = {operators.norm.default: lowered_norm, operators.add_and_norm.default: lowered_add_and_norm}
+
+    def lower(match: Any, *_arguments: Any, **_named: Any) -> None:
+        (node,) = match.nodes
+        match.replace_by_example(natives[node.target], list(node.args), run_functional_passes=False)
+
+    register_graph_pattern(CallFunctionVarArgs(list(natives)), pass_dict=found)(lower)
+    found.apply(graph)
 
 
 def pretend_to_have_a_gpu() -> None:
@@ -203,6 +266,8 @@ def written_for_a_gpu(piece: Callable[..., Any], arguments_of: Callable[[Any], l
         fake_tensor_prop(traced, arguments, True)
         with V.set_fake_mode(mode):
             post_grad_passes(traced, is_inference=True)
+            lower_norms(traced.graph)
+            traced.recompile()
         graph = GraphLowering(traced, example_inputs=arguments, shape_env=env, is_inference=True)
         with V.set_graph_handler(graph), V.set_fake_mode(mode), V.set_debug_handler(DebugContext()):
             graph.run(*arguments)
@@ -213,6 +278,7 @@ def written_for_a_gpu(piece: Callable[..., Any], arguments_of: Callable[[Any], l
 
 def written() -> Iterator[tuple[str, str]]:
     for name, of in WIDTHS.items():
+        yield f"before the first attention, {name}", written_for_a_gpu(*before_first_attention(of))
         yield f"between layers, {name}", written_for_a_gpu(*between_layers(of))
         yield f"before a layer that is read, {name}", written_for_a_gpu(*between_layers(of, is_read=True))
         yield f"draft head, {name}", written_for_a_gpu(*draft_head_before_attention(of))
@@ -220,4 +286,5 @@ def written() -> Iterator[tuple[str, str]]:
 
 if __name__ == "__main__":
     pretend_to_have_a_gpu()
+    register_norms()
     print(json.dumps(dict(written())))

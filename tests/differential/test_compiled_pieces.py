@@ -149,21 +149,47 @@ def test_buffers_come_and_go_as_inductor_writes_them(written: Mapping[str, str],
 
 
 @pytest.mark.parametrize("name", WIDTHS)
-def test_what_the_drafter_reads_is_made_after_the_residual(written: Mapping[str, str], name: str) -> None:
+def test_the_first_piece_makes_queries_where_its_norm_was(written: Mapping[str, str], name: str) -> None:
+    first, *_ = played(pass_of(WIDTHS[name]))
+
+    assert in_order(first) == in_order(events_in(written[f"before the first attention, {name}"]))
+
+
+def made_beside_the_norm(code: str) -> tuple[list[str], list[str]]:
+    """What one kernel makes before queries, keys and values, in the order in which it is taken; and what is returned.
+
+    The last of it but what the drafter reads is what their matrix reads.
+    """
+    names = [match[1] for match in _TAKEN.finditer(code)]
+    returned = re.search(r"^ *return \((buf.*), \)$", code, re.MULTILINE)
+    assert returned is not None
+    last = max(at for at, name in enumerate(names) if re.search(rf"extern_kernels.mm\(buf\d+, .* out={name}\)", code))
+    return names[:last], re.findall(r"buf\d+", returned[1])
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_the_residual_is_taken_before_what_the_matrix_reads(written: Mapping[str, str], name: str) -> None:
+    """As an allocator's trace has it: `tests/unit/test_traced_memory.py` holds the ledger to that."""
+    code = written[f"between layers, {name}"]
+
+    (*_, first, second), (*_, residual) = made_beside_the_norm(code)
+
+    assert first == residual
+    assert f"extern_kernels.mm({second}," in code
+
+
+@pytest.mark.parametrize("name", WIDTHS)
+def test_what_the_drafter_reads_is_made_last(written: Mapping[str, str], name: str) -> None:
     code, forward = written[f"before a layer that is read, {name}"], pass_of(WIDTHS[name], aux_layers=(1,))
     _, second, *_ = played(forward)
     assert in_order(second[3:-2]) == in_order(events_in(code))
 
-    # Both are the last that are taken before queries, keys and values are made, in one buffer.
-    returned = re.search(r"^ *return \((buf.*), \)$", code, re.MULTILINE)
-    assert returned is not None
-    *_, residual, auxiliary = re.findall(r"buf\d+", returned[1])
-    names = [match[1] for match in _TAKEN.finditer(code)]
+    (*_, first, second, third), (*_, residual, auxiliary) = made_beside_the_norm(code)
+    assert (first, third) == (residual, auxiliary)
+    assert f"extern_kernels.mm({second}," in code
     memory = Watched()
     outputs = forward.run(memory, 1, Attention.LEFT_OUT)
     place = max(at for at, block in enumerate(memory.taken) if block is outputs.auxiliary[0])
-    assert names.index(residual) + 1 == names.index(auxiliary)
-    assert f"out={names[names.index(auxiliary) + 1]})" in code
     assert [width for kind, width in memory.events if kind == "take"][place + 1] == forward.projected
 
 

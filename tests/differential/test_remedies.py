@@ -222,7 +222,6 @@ class Starts:
         modules = {
             "torch": {},
             "vllm.v1.worker.gpu_worker": {name: text.get(f"{STARTUP}:{name}") for name in names},
-            "vllm.v1.worker.gpu.model_runner": {"GPUModelRunner": type("GPUModelRunner", (), {"profile_run": None})},
             GROUPS: {"get_world_group": lambda: group},
         }
         put_modules(monkeypatch, modules)
@@ -240,8 +239,10 @@ class Starts:
             init_snapshot=SimpleNamespace(free_memory=free_bytes),
             rank=0,
             measured_bytes=measured_bytes,
+            model_runner=SimpleNamespace(profile_run=print),
         )
         gpu_worker.maybe_apply_startup_plan(worker)
+        assert worker.model_runner.profile_run is not print
         kept: int | None = worker.cache_config.kv_cache_memory_bytes
         if kept is None:
             gpu_worker.maybe_save_startup_plan(worker, 60)

@@ -1,6 +1,7 @@
 """Remedies at work in a worker: the replaced functions, the size of the KV cache, and what is reported of them."""
 
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from servespec.compiler.graphs.hand_off import Remedy
 from servespec.compiler.plan import Plan
 from servespec.runtime.capture_report import report_capture
-from servespec.runtime.extension.measured_kv import agree_on_kept_kv, measured_kv_bytes, profiled_when_compiled
+from servespec.runtime.extension.measured_kv import agree_on_kept_kv, measured_kv_bytes, profile_when_compiled
 from servespec.runtime.extension.remedies import apply_remedies, capture_on_one_stream, nested_weak_refs
 from tests.plans import Json
 from tests.runtime.test_capture_report import left, plan_of, report_of
@@ -240,22 +241,28 @@ def test_an_estimate_that_was_not_reserved_is_not_in_the_peak() -> None:
 
 def test_the_peak_that_is_profiled_is_of_what_is_compiled(put: Put) -> None:
     """The engine reads the highest that was allocated since it last asked to forget it."""
-    allocated_mib = {"now": 0, "peak": 0}
-    told: list[bool] = []
+    peaks_mib, splits_mib, told = [0], [math.inf], list[tuple[bool, float]]()
 
-    def engines_run(runner: str, *, randomize_inputs: bool) -> None:
+    def engines_run(*, randomize_inputs: bool) -> None:
         """A step takes 928 MiB, and 1,792 while it compiles."""
-        told.append(randomize_inputs)
-        allocated_mib["peak"] = max(allocated_mib["peak"], 928 if len(told) > 1 else 1792)
+        told.append((randomize_inputs, splits_mib[-1]))
+        peaks_mib[-1] = max(peaks_mib[-1], 928 if len(told) > 1 else 1792)
 
-    def forget() -> None:
-        allocated_mib["peak"] = allocated_mib["now"]
+    @contextmanager
+    def split(*, max_split_size_mb: int) -> Iterator[None]:
+        splits_mib.append(max_split_size_mb)
+        yield
+        splits_mib.pop()
 
-    put("torch", accelerator=SimpleNamespace(empty_cache=lambda: None, reset_peak_memory_stats=forget))
+    calls = {"empty_cache": lambda: None, "reset_peak_memory_stats": lambda: peaks_mib.append(0)}
+    put("torch", accelerator=SimpleNamespace(**calls))
+    runner = SimpleNamespace(profile_run=engines_run)
+    profile_when_compiled(SimpleNamespace(model_runner=runner, _scoped_allocator_max_split=split))
 
-    profiled_when_compiled(engines_run)("runner", randomize_inputs=True)
+    runner.profile_run(randomize_inputs=True)
 
-    assert (told, allocated_mib["peak"]) == ([True, True], 928)
+    assert (told, peaks_mib[-1]) == ([(True, 20), (True, 20)], 928)
+    assert splits_mib == [math.inf]
 
 
 @pytest.mark.parametrize(

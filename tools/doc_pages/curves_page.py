@@ -27,6 +27,7 @@ _ARM: Final = "extension"
 _TIERS_BENCHES: Final = {
     "2026-12-01-h200-steps-30b-a3b-fp8-2.json": (
         "2026-12-01-h200-bench-tiers-30b-a3b-fp8-2.json",
+        "2026-12-01-h200-bench-tiers-30b-a3b-fp8-3.json",
         "2026-12-01-h200-bench-tiers-30b-a3b-fp8.json",
     ),
     "2026-12-01-h200-steps-8b-fp8-2.json": ("2026-12-01-h200-bench-tiers-8b-fp8-2.json",),

@@ -15,7 +15,10 @@ from servespec.render.bench_figures import mean_ratio
 from servespec.render.plan_text import plan_text
 
 EXAMPLE = "examples/qwen3-30b-a3b-h200.yaml"
-MEASURED = "docs/measurements/2026-11-30-h200-bench-30b-a3b-fp8-k7.json"
+MEASURED = {
+    "K = 7": "docs/measurements/2026-11-30-h200-bench-30b-a3b-fp8-k7.json",
+    "K = 3": "docs/measurements/2026-12-01-h200-bench-30b-a3b-fp8-k3.json",
+}
 
 
 def readme(root: Path) -> str:
@@ -42,16 +45,24 @@ def _shown_plan(root: Path) -> str:
 
 
 def _shown_figures(root: Path) -> str:
-    found: dict[str, Any] = json.loads((root / MEASURED).read_text(encoding="utf-8"))
-    ratios = {
-        (one["arm"], one["concurrency"]): one
-        for one in found["ratios"]
-        if one["metric"] == "output_tokens_per_second" and one["over"] == "stock"
+    """A column of each arm of each bench, and a row of each load that one of them had."""
+    columns = {
+        f"{drafts}: {arm} / stock": ratios
+        for drafts, file in MEASURED.items()
+        for arm, ratios in _over_stock(json.loads((root / file).read_text(encoding="utf-8"))).items()
     }
-    arms = [arm for arm in found["arms"] if arm != "stock"]
-    rows = [("requests at a time", *(f"{arm} / stock" for arm in arms))]
-    rows += [(str(load), *(_figure(ratios[arm, load]) for arm in arms)) for load in found["design"]["concurrencies"]]
-    return table(rows[0], rows[1:])
+    loads = sorted({load for ratios in columns.values() for load in ratios})
+    rows = [(str(load), *(ratios.get(load, "") for ratios in columns.values())) for load in loads]
+    return table(("requests at a time", *columns), rows)
+
+
+def _over_stock(found: dict[str, Any]) -> dict[str, dict[int, str]]:
+    """Output tokens per second of each arm over the stock engine's, by load."""
+    ratios: dict[str, dict[int, str]] = {}
+    for one in found["ratios"]:
+        if one["metric"] == "output_tokens_per_second" and one["over"] == "stock":
+            ratios.setdefault(one["arm"], {})[one["concurrency"]] = _figure(one)
+    return ratios
 
 
 def _shown_graph_memory() -> str:

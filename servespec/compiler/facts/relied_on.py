@@ -51,7 +51,8 @@ _REMEDIES = {
         maybe_apply_startup_plan maybe_save_startup_plan""",
     "vllm/utils/mem_utils.py": "MemorySnapshot memory_profiling",
     f"{_GPU}/model_runner.py": "GPUModelRunner.profile_run",
-    "vllm/v1/worker/gpu_worker.py": "Worker.determine_available_memory Worker.compile_or_warm_up_model",
+    "vllm/v1/worker/gpu_worker.py": """Worker.determine_available_memory Worker._scoped_allocator_max_split
+        Worker.compile_or_warm_up_model""",
     f"{_DRAFTERS}/eagle/eagle3_utils.py": "requires_aux_hidden_states",
     f"{_DRAFTERS}/extract_hidden_states.py": "ExtractHiddenStatesSpeculator.propose",
     f"{_DRAFTERS}/target_dependent_ar/speculator.py": "TargetDependentARSpeculator.propose",

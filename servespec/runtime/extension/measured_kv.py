@@ -4,14 +4,15 @@ What the engine would keep for its next start holds its graphs twice, as it esti
 buffer that is made after its profile run.  Source: vllm/v1/worker/gpu_worker.py: Worker.compile_or_warm_up_model.
 """
 
-from collections.abc import Callable
-from functools import wraps
 from typing import Any, Final
 
 from servespec.runtime.extension.worker_memory import held_bytes, profiled_peak_bytes, settled_snapshot
 
 _MARGIN_BYTES: Final = 150 * (1 << 20)
 """Left free as the engine leaves it in what it suggests: no two starts fragment memory alike."""
+
+_WIDEST_SPLIT_MIB: Final = 20
+"""As in the engine's own profile run."""
 
 
 def measured_kv_bytes(worker: Any) -> int:
@@ -24,23 +25,27 @@ def measured_kv_bytes(worker: Any) -> int:
     return int(worker.requested_memory - held_bytes(worker, now) - peak_bytes - _MARGIN_BYTES)
 
 
-def profiled_when_compiled(engines_own: Callable[..., None]) -> Callable[..., None]:
-    """The engine's profile run, twice: its peak is that of the second, which compiles nothing.
+def profile_when_compiled(worker: Any) -> None:
+    """From now on the worker's profile run is two: its peak is that of the second, which compiles nothing.
 
     While code is compiled, kernels are tried on tensors of their own; no step does that once the KV cache is there.
-    Every rank runs both, since the ranks of a group meet in them.
+    Every rank runs both, since the ranks of a group meet in them.  The allocator splits no wide block meanwhile, as
+    the engine has it where it measures and not where it has a size: what stays of the run would pin a wide segment.
+    Source: vllm/v1/worker/gpu_worker.py: Worker.determine_available_memory.
     """
+    engines_own = worker.model_runner.profile_run
 
-    @wraps(engines_own)
     def profile_run(*given: Any, **named: Any) -> None:
         import torch
 
-        engines_own(*given, **named)
+        with worker._scoped_allocator_max_split(max_split_size_mb=_WIDEST_SPLIT_MIB):
+            engines_own(*given, **named)
+            torch.accelerator.empty_cache()
+            torch.accelerator.reset_peak_memory_stats()
+            engines_own(*given, **named)
         torch.accelerator.empty_cache()
-        torch.accelerator.reset_peak_memory_stats()
-        engines_own(*given, **named)
 
-    return profile_run
+    worker.model_runner.profile_run = profile_run
 
 
 def agree_on_kept_kv(worker: Any) -> bool:

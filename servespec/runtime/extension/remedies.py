@@ -5,7 +5,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 
 from servespec.compiler.graphs.hand_off import Remedy
-from servespec.runtime.extension.measured_kv import agree_on_kept_kv, measured_kv_bytes, profiled_when_compiled
+from servespec.runtime.extension.measured_kv import agree_on_kept_kv, measured_kv_bytes, profile_when_compiled
 
 Counts = dict[str, int]
 """Each remedy that is in force: nested tensors held weakly, captures on the one stream, KV caches of a kept size."""
@@ -114,25 +114,24 @@ def capture_on_one_stream(count: Callable[[], None]) -> Callable[..., Any]:
 def _keep_measured_kv(counts: Counts) -> None:
     """The engine keeps and finds the size by itself; replaced is what it keeps, and when it takes what it found.
 
-    A start that compiles would keep less than one that finds its code in the cache, and no later start measures again.
+    So is its profile run, which follows: a start that compiles would keep less, and no later one measures again.
     Source: vllm/v1/worker/gpu_worker.py: Worker.determine_available_memory, Worker.compile_or_warm_up_model;
     vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.profile_run.
     """
     from vllm.v1.worker import gpu_worker
-    from vllm.v1.worker.gpu.model_runner import GPUModelRunner
 
     apply, save = gpu_worker.maybe_apply_startup_plan, gpu_worker.maybe_save_startup_plan
 
     def maybe_apply_startup_plan(worker: Any) -> None:
         apply(worker)
         counts[Remedy.KV_FROM_MEASUREMENT] = int(agree_on_kept_kv(worker))
+        profile_when_compiled(worker)
 
     def maybe_save_startup_plan(worker: Any, _suggested_bytes: int) -> None:
         save(worker, measured_kv_bytes(worker))
 
     gpu_worker.maybe_apply_startup_plan = maybe_apply_startup_plan
     gpu_worker.maybe_save_startup_plan = maybe_save_startup_plan
-    GPUModelRunner.profile_run = profiled_when_compiled(GPUModelRunner.profile_run)
 
 
 _APPLY: Final[dict[str, Callable[[Counts], None]]] = {
