@@ -16,7 +16,8 @@ from servespec import cli
 from servespec.cli import app
 from servespec.compiler.facts.devices import DEVICES
 from servespec.diagnostics import Place
-from servespec.runtime import serving
+from servespec.runtime import measured_launch, serving
+from servespec.runtime.bench import command as bench_command
 from servespec.runtime.installed_engine import find_installed_engine
 from servespec.runtime.probe import hardware_problem
 from tests.command_tree import commands_of
@@ -329,7 +330,8 @@ def test_2_for_an_output_that_could_not_be_written_before_anything_starts(
     command: str, output: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").touch()
-    monkeypatch.setattr(serving, "serving_of", lambda *_: pytest.fail("a launch was made ready"))
+    for module in (serving, measured_launch, bench_command):
+        monkeypatch.setattr(module, "serving_of", lambda *_: pytest.fail("a launch was made ready"))
 
     done = run(command, str(tmp_path / "no-spec.yaml"), "-o", str(tmp_path / output))
 
