@@ -390,5 +390,12 @@ P154 = Rule(
     "between two sizes, and by more than their noise: from there on the device computes every further draft.",
     "load-aware compact verification capacity",
 )  # fmt: skip
+P155 = Rule(
+    "P155", "drafter-not-compiled", Severity.WARNING, "the drafter's PIECEWISE graphs capture nothing",
+    "PIECEWISE graphs are of the pieces into which torch.compile cuts a model, or of a breakable capture. Some of the "
+    "engine's MTP drafters have no class that it compiles. Their draft step 0 is then dispatched to PIECEWISE graphs "
+    "that hold nothing, and runs eagerly, whatever the coverage says; FULL graphs of it are captured as planned.",
+    "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.run_pw_graph",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

@@ -6,13 +6,17 @@ from itertools import pairwise
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable, prefill_cap, sizing_place, with_extension
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.graph_sizes import GAP_ACCEPTANCE_LOSS, SPARSE_VERIFICATION_TIME
+from servespec.compiler.facts.mtp_drafters import uncompiled_mtp_drafter
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine, Shape
 from servespec.compiler.graphs.split import VerificationGrid, split_shapes
 from servespec.compiler.memory.graph_lines import graph_lines
 from servespec.compiler.memory.stage import stages_of
 from servespec.compiler.remedies import graph_remedies
+from servespec.compiler.resolve.request import engine_field
+from servespec.compiler.resolve.resolution import Resolution
 from servespec.diagnostics import Diagnostic
 from servespec.units import size_words
 
@@ -134,6 +138,33 @@ def _all_drafts_in_every_tier(subject: Findable) -> Iterator[Diagnostic]:
         yield rules.P149.at(subject.place("speculative", "dynamic"), message, help_text)
 
 
+def _drafter_not_compiled(subject: Findable) -> Iterator[Diagnostic]:
+    """An MTP drafter without a compiled piece, where only such pieces would be captured."""
+    pieces = [s for s in subject.shapes if s.routine is Routine.STEP0_PIECEWISE and s.mode is CudaGraphMode.PIECEWISE]
+    drafter = _own_mtp_drafter(subject.resolution)
+    if not pieces or drafter is None or subject.resolution.values["compilation.breakable_cudagraph"].value:
+        return
+    message = (
+        f"the {len(pieces)} PIECEWISE graphs of draft step 0 capture nothing: torch.compile takes no part of "
+        f"`{drafter}`, which runs eagerly in every step that has no FULL graph"
+    )
+    help_text = (
+        f"write {subject.line('compilation', 'breakable_cudagraph', 'true')}, which captures them and runs the target "
+        "without torch.compile; no cap or size changes it"
+    )
+    yield rules.P155.at(subject.key_place("speculative"), message, help_text)
+
+
+def _own_mtp_drafter(resolution: Resolution) -> str | None:
+    """The engine's class that drafts, if nothing compiles it; models of Transformers bring another one."""
+    request = resolution.request
+    is_mtp = resolution.drafting.method.value == "mtp"
+    if not is_mtp or request.draft is None or engine_field(request.spec, "model", "model_impl", "auto") != "auto":
+        return None
+    traits = request.draft.traits
+    return uncompiled_mtp_drafter(filter(None, (traits.model_type, *traits.architectures)))
+
+
 CHECKS: tuple[Check, ...] = (
     _dead_tiers,
     _dead_verification_sizes,
@@ -141,4 +172,5 @@ CHECKS: tuple[Check, ...] = (
     _verification_gaps,
     _chosen_verification_grid,
     _all_drafts_in_every_tier,
+    _drafter_not_compiled,
 )
