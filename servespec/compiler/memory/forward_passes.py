@@ -3,6 +3,7 @@
 from dataclasses import replace
 from typing import Any
 
+from servespec.compiler.facts.cudagraph_mode import CompilationMode
 from servespec.compiler.facts.graph_memory import DSPARK_LAYERS, GIVEN_RESIDUAL_METHODS
 from servespec.compiler.facts.list_readers import split_accumulator_bytes
 from servespec.compiler.facts.model_traits import ModelTraits
@@ -19,6 +20,7 @@ from servespec.compiler.memory.sparse_index import layers_with_index
 from servespec.compiler.memory.split import split_of
 from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.model import Model
+from servespec.compiler.resolve.request import asked_compilation
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.units import Tokens
 
@@ -172,8 +174,9 @@ def _scale_group(resolution: Resolution, model: Model) -> int:
 
 def is_compiled(resolution: Resolution) -> bool:
     """Whether all between two attention calls is one compiled piece."""
-    is_broken_up = bool(resolution.values["compilation.breakable_cudagraph"].value)
-    return not (is_broken_up or resolution.request.spec.model.enforce_eager)
+    spec, is_broken_up = resolution.request.spec, bool(resolution.values["compilation.breakable_cudagraph"].value)
+    makes_pieces = asked_compilation(spec) in (None, CompilationMode.VLLM_COMPILE)
+    return makes_pieces and not (is_broken_up or spec.model.enforce_eager)
 
 
 def _attention_widths(resolution: Resolution, traits: ModelTraits, splits: int) -> dict[str, Any]:

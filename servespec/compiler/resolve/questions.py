@@ -18,6 +18,7 @@ from servespec.compiler.resolve.model_runner import ModelRunner, RunnerRequest
 from servespec.compiler.resolve.request import (
     ResolveRequest,
     all2all_backend,
+    asked_compilation,
     asked_mode,
     engine_field,
     max_model_len,
@@ -99,10 +100,12 @@ def mode_request(request: ResolveRequest, drafting: Drafting, runner: ModelRunne
     spec, target = request.spec, request.target.traits
     breakable = spec.compilation.breakable_cudagraph
     data = spec.parallel.data_parallel_size
-    optimization = spec.optimization_level
+    optimization, splitting = spec.optimization_level, engine_field(spec, "compilation", "splitting_ops", None)
     return ModeRequest(
         version=request.engine.facts_version,
         mode=asked_mode(spec),
+        compilation_mode=asked_compilation(spec),
+        torch_compile_disabled=str(spec.engine.env.get("TORCH_COMPILE_DISABLE", "0")) == "1",
         optimization_level=2 if optimization is None else optimization,
         enforce_eager=spec.model.enforce_eager,
         architectures=target.architectures,
@@ -122,6 +125,8 @@ def mode_request(request: ResolveRequest, drafting: Drafting, runner: ModelRunne
         connector_needs_piecewise=_connector(spec),
         enable_adaptive_verification=verifies_adaptively(spec),
         has_lora=spec.lora is not None,
+        splitting_ops=None if splitting is None else tuple(splitting),
+        use_inductor_graph_partition=bool(engine_field(spec, "compilation", "use_inductor_graph_partition", False)),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from servespec.compiler.curves.profile import Profile
 from servespec.compiler.engine import Engine
-from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.cudagraph_mode import CompilationMode, CudaGraphMode
 from servespec.compiler.facts.devices import Device
 from servespec.compiler.facts.engine_fields import EngineTable
 from servespec.compiler.facts.model_traits import LONG_VARIABLE, limited_to_draft, longest_askable_len
@@ -38,6 +38,17 @@ def engine_field(spec: ServingSpec, section: str, name: str, default: Any) -> An
     """A field of the engine as an open section has it, else the engine's default."""
     part = getattr(spec, section)
     return default if part is None else part.engine_fields.get(name, default)
+
+
+def asked_compilation(spec: ServingSpec) -> CompilationMode | None:
+    """How the spec has the engine compile, None where it leaves that to the engine.
+
+    Source: vllm/config/compilation.py: CompilationConfig.validate_mode_before.
+    """
+    written = engine_field(spec, "compilation", "mode", None)
+    if isinstance(written, str):
+        return CompilationMode[written.upper()]
+    return None if written is None else CompilationMode(written)
 
 
 def turns_on(spec: ServingSpec, variable: str) -> bool:
