@@ -35,24 +35,25 @@ def activation_peak(resolution: Resolution, target: Decoder, split: Split, stage
     """
     frame, left_bytes = resolution.frame, 0 if _profiles_again(resolution) else LEFT_BY_PROFILE.value
     tokens = frame.max_num_batched_tokens
-    step_bytes = max(_step_bytes(resolution, target, split, stage) - left_bytes, 0)
-    sampler_bytes = _sampler_bytes(resolution, target) if stage.is_last else 0
-    compiling_bytes = _compiling_bytes(resolution, target, split, stage) - left_bytes
-    because = {
-        step_bytes: f"one step of {tokens} tokens",
-        sampler_bytes: f"sampling of {frame.max_num_seqs} requests by {target.dimensions.vocabulary} tokens",
-        compiling_bytes: f"a first launch compiles, and tries kernels on tensors of {tokens} tokens and an embedding",
-    }
-    later_bytes = max(step_bytes, sampler_bytes)
-    size = Bytes(max(later_bytes, compiling_bytes))
+    step = max(_step_bytes(resolution, target, split, stage) - left_bytes, 0), f"one step of {tokens} tokens"
+    sampling = (
+        _sampler_bytes(resolution, target) if stage.is_last else 0,
+        f"sampling of {frame.max_num_seqs} requests by {target.dimensions.vocabulary} tokens",
+    )
+    compiling = (
+        _compiling_bytes(resolution, target, split, stage) - left_bytes,
+        f"a first launch compiles, and tries kernels on tensors of {tokens} tokens and an embedding",
+    )
+    later_bytes, _ = max(step, sampling)
+    size_bytes, because = max(step, sampling, compiling)
     line = line_within(
         owner="peak of a step",
         holder=Holder.ENGINE,
         part=Part.ACTIVATIONS,
-        size=size,
+        size=Bytes(size_bytes),
         low_share=STEP_LOW,
         high_share=_PEAK_HIGH,
-        because=because[size],
+        because=because,
     )
     return replace(line, low=Bytes(int(later_bytes * (1 - STEP_LOW))))
 
@@ -103,14 +104,17 @@ def _handed_to_drafter(resolution: Resolution) -> int:
 
 
 def _token_elements(resolution: Resolution, target: Decoder, split: Split) -> int:
-    """Of one token, in the layer with the widest MLP, beside the hidden states of ranks whose tokens experts see."""
+    """Of one token, in the layer with the widest MLP: three hidden states, those for the drafter, and its tensors.
+
+    Beside the hidden states of ranks whose tokens experts see.
+    """
     dimensions, experts = target.dimensions, target.dimensions.experts
     if dimensions.compressed is not None:
         pads_heads = resolution.device.compute_capability[0] != 12
         return _compressed_elements(dimensions, dimensions.compressed, split, pads_heads=pads_heads)
     gathered = 0 if experts is None else gathered_ranks(resolution.request.spec) - 1
     width = max(dimensions.mlp, experts.shared_width if experts else 0)
-    return gathered * dimensions.hidden + _layer_elements(resolution, dimensions.hidden, width, split)
+    return (gathered + 3 + aux_layers(resolution)) * dimensions.hidden + 3 * width // split.tensor
 
 
 def _draft_elements(resolution: Resolution, target: Decoder, split: Split) -> int:
@@ -124,11 +128,6 @@ def _draft_elements(resolution: Resolution, target: Decoder, split: Split) -> in
     query = (draft.traits.num_attention_heads or 0) * (draft.traits.head_size or 0)
     width = draft.traits.intermediate_size or 0
     return (_handed_to_drafter(resolution) + 1) * target.dimensions.hidden + (query + 3 * width) // split.tensor
-
-
-def _layer_elements(resolution: Resolution, hidden: int, width: int, split: Split) -> int:
-    """Three hidden states, those that go to the drafter, and both tensors of an MLP."""
-    return (3 + aux_layers(resolution)) * hidden + 3 * width // split.tensor
 
 
 def _compressed_elements(
