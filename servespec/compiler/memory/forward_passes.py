@@ -20,7 +20,6 @@ from servespec.compiler.memory.sparse_index import layers_with_index
 from servespec.compiler.memory.split import split_of
 from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.model import Model
-from servespec.compiler.resolve.request import asked_compilation
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.units import Tokens
 
@@ -174,9 +173,7 @@ def _scale_group(resolution: Resolution, model: Model) -> int:
 
 def is_compiled(resolution: Resolution) -> bool:
     """Whether all between two attention calls is one compiled piece."""
-    spec, is_broken_up = resolution.request.spec, bool(resolution.values["compilation.breakable_cudagraph"].value)
-    makes_pieces = asked_compilation(spec) in (None, CompilationMode.VLLM_COMPILE)
-    return makes_pieces and not (is_broken_up or spec.model.enforce_eager)
+    return resolution.compilation_mode is CompilationMode.VLLM_COMPILE
 
 
 def _attention_widths(resolution: Resolution, traits: ModelTraits, splits: int) -> dict[str, Any]:

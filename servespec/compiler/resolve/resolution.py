@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from servespec.compiler.engine import Engine
-from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.cudagraph_mode import CompilationMode, CudaGraphMode
 from servespec.compiler.facts.devices import Device
 from servespec.compiler.graphs.managers import DrafterKind, GraphFrame
 from servespec.compiler.graphs.split import CaptureFields, SizeDefaults
@@ -85,6 +85,7 @@ class Resolution:
     draft_attention: DraftAttention
     asked_mode: CudaGraphMode | None
     config_mode: CudaGraphMode
+    compilation_mode: CompilationMode
     steps: tuple[Step, ...]
     refusals: tuple[Refusal, ...]
     findings: tuple[Diagnostic, ...]
@@ -163,6 +164,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         draft_attention=draft,
         asked_mode=asked_mode(spec),
         config_mode=config_mode(asked),
+        compilation_mode=mode.compilation_mode,
         steps=mode.steps,
         refusals=named_as_written(
             (
