@@ -101,7 +101,7 @@ def _of_timed_kernels(history: Json) -> list[Json]:
 def _capture(history: Json) -> Json:
     """Each tensor by a number of its own: with its bytes where it is taken, below zero where it is given back."""
     numbers, found = dict[int, int](), list[list[int]]()
-    for action, size, address in _of_widest_graph(history["events"]):
+    for action, size, address in _of_capture(history["events"]):
         if action == "alloc":
             numbers[address] = len(found) + 1
             found.append([numbers[address], size])
@@ -113,24 +113,14 @@ def _capture(history: Json) -> Json:
     return {"events": found, "segments_bytes": sorted(segments)}
 
 
-def _of_widest_graph(events: Sequence[Event]) -> Iterator[tuple[str, int, int]]:
-    """From the capture's own call to empty the cache, after the eager run, up to the next eager run.
-
-    That call gives the eager run's segments back; the next eager run makes segments of its own.
-    """
+def _of_capture(events: Sequence[Event]) -> Iterator[tuple[str, int, int]]:
+    """From where the capture empties the cache, which gives back the segments of the eager run before it."""
     emptied = next((at for at, event in enumerate(events) if event[0] == "segment_free"), 0)
-    for event in events[emptied:]:
-        if event[0] == "segment_alloc" and _follows_capture(events, emptied, event):
-            return
-        if event[0] in ("alloc", "free_requested"):
-            yield event[0], event[1], event[2]
-
-
-def _follows_capture(events: Sequence[Event], emptied: int, segment: Event) -> bool:
-    """Whether a segment is made once as many tensors were taken since as before the cache was emptied."""
-    before = sum(event[0] == "alloc" for event in events[:emptied])
-    at = next(at for at, event in enumerate(events) if event is segment)
-    return sum(event[0] == "alloc" for event in events[emptied:at]) >= before
+    return (
+        (action, size, address)
+        for action, size, address, *_ in events[emptied:]
+        if action in ("alloc", "free_requested")
+    )
 
 
 if __name__ == "__main__":

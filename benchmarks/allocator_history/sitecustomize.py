@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = os.environ.get("SERVESPEC_ALLOCATOR_HISTORY")
-GRAPHS = 3
-"""Of each manager and mode: the widest, whose pool grows, and two that find room in it."""
+MODE = "PIECEWISE"
+"""Of each manager the first graph of this mode: the widest, for which its pool grows."""
 FRAMES = 5
 
 
@@ -82,16 +82,14 @@ def _watch_captures(module: Any) -> None:
     def capture(self: Any, create_forward_fn: Callable[..., Any], *given: Any, **named: Any) -> Any:
         if not STATE["keeps"]:
             return engines_capture(self, create_forward_fn, *given, **named)
-        counts, recorded = dict[str, int](), list[str]()
+        waiting, recorded = [f"{type(self).__name__}-{MODE}"], list[str]()
 
         def counted(descriptor: Any, *rest: Any, **further: Any) -> Any:
             if further.get("warmup", True):
-                mode = descriptor.cg_mode.name
-                counts[mode] = counts.get(mode, 0) + 1
-                if recorded and (counts[mode] == 1 or counts[mode] == GRAPHS + 1):
+                if recorded:
                     end(recorded.pop())
-                if counts[mode] == 1:
-                    recorded.append(f"{type(self).__name__}-{mode}")
+                elif waiting and descriptor.cg_mode.name == MODE:
+                    recorded.append(waiting.pop())
                     begin()
             return create_forward_fn(descriptor, *rest, **further)
 
