@@ -242,11 +242,12 @@ class StandIns:
                 runner.req_states, runner.input_buffers.query_start_loc, 1, 1 << 20
             )
             manager._cudagraph_limit = 0
-            chooses, records = manager.get_num_tokens, manager.record_confidences
+            records = manager.record_confidences
 
             def get_num_tokens(tokens: Any, drafts: Any) -> int:
+                """By the method of the class, which a switch replaces."""
                 seen.append(("chooses", len(tokens)))
-                return int(chooses(tokens, drafts))
+                return int(type(manager).get_num_tokens(manager, tokens, drafts))
 
             def record_confidences(probabilities: Any, batch: Any) -> None:
                 seen.append(("records", batch.num_reqs))

@@ -42,9 +42,17 @@ class Manager:
         self._stale_confidences = [SimpleNamespace(np=Filled([0.3])), SimpleNamespace(np=Filled([0.4]))]
         self._pending_resets = [3]
         self._batch_budget: Any = ({}, {}, 5)
+        self.req_states = SimpleNamespace(max_num_reqs=100, max_model_len=4096)
+        self.priced: list[Any] = []
 
     def batches_to_profile(self, capture_sizes: list[int]) -> Iterator[dict[str, int]]:
-        return iter({"num_tokens": size} for size in capture_sizes)
+        return iter({"num_tokens": size, "context_len": 8192} for size in capture_sizes)
+
+    def set_initial_cost_curves(self, samples: list[Any]) -> None:
+        self.priced = samples
+
+    def get_num_tokens(self, num_tokens_per_req: dict[str, int], draft_tokens: dict[str, list[int]]) -> int:
+        return len(num_tokens_per_req) + len(draft_tokens)
 
     @property
     def confidences(self) -> list[float]:
@@ -229,7 +237,33 @@ def test_warm_up_without_a_manager_holds_none() -> None:
 def test_costs_are_measured_on_graphs_of_any_query_length_alone(engine: type) -> None:
     follow_load(runner_of(engine()), 4, 4, frozenset({64, 128}))
 
-    assert [one["num_tokens"] for one in engine().batches_to_profile([8, 64, 96, 128])] == [64, 128]
+    profiled = [(one["num_tokens"], one["context_len"]) for one in engine().batches_to_profile([8, 64, 96, 128])]
+
+    assert profiled == [(64, 1), (128, 1), (64, 8192)], "of 128 tokens there are not as many requests"
+
+
+def test_what_a_cached_token_takes_is_agreed_on_by_all_ranks(engine: type, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rank that times says 0.5 ms; what this one timed is 0 and not taken."""
+    asked: list[tuple[float, int]] = []
+
+    def broadcast_object(value: float, src: int) -> float:
+        asked.append((value, src))
+        return 0.5
+
+    parallel = ModuleType("vllm.distributed.parallel_state")
+    vars(parallel)["get_tp_group"] = lambda: SimpleNamespace(broadcast_object=broadcast_object)
+    monkeypatch.setitem(sys.modules, "vllm.distributed", ModuleType("vllm.distributed"))
+    monkeypatch.setitem(sys.modules, parallel.__name__, parallel)
+    follow_load(runner_of(engine()), 4, 4, frozenset({64}))
+    manager = engine()
+    timed = SimpleNamespace(forward_ms=1.0, drafter_ms=1.0, num_target_tokens=64, num_reqs=64, full_cudagraph=True)
+    samples = [timed for _ in manager.batches_to_profile([64])]
+
+    manager.set_initial_cost_curves(samples)
+
+    assert asked == [(0.0, 0)]
+    assert manager.servespec_ms_per_cached_token == 0.5
+    assert manager.priced == samples[:1], "the engine's curves are of short requests alone"
 
 
 @given(st.lists(st.integers(0, 12), max_size=30), st.integers(2, 10), st.integers(0, 4))

@@ -66,7 +66,10 @@ _LOAD_AWARE = {
     f"{_GPU}/warmup.py": "warmup_kernels",
     f"{_GPU}/model_runner.py": """GPUModelRunner.execute_model GPUModelRunner.sample_tokens GPUModelRunner._dummy_run
         GPUModelRunner.add_requests GPUModelRunner.gather_batch_req_state GPUModelRunner.prepare_inputs""",
-    f"{_DRAFTERS}/adaptive_verification.py": "AdaptiveVerificationManager maybe_create_adaptive_verification_manager",
+    f"{_GPU}/async_utils.py": "StepTimingCollector StepTimingSample",
+    f"{_GPU}/input_batch.py": "set_dummy_context",
+    f"{_DRAFTERS}/adaptive_verification.py": """AdaptiveVerificationManager maybe_create_adaptive_verification_manager
+        build_cost_tables_from_curves""",
     f"{_DRAFTERS}/acceptance_estimator.py": "OnlineAcceptanceEstimator",
     f"{_DRAFTERS}/rejection_sampler.py": "RejectionSampler",
     f"{_DRAFTERS}/speculator.py": "DraftModelSpeculator.observe_verification",

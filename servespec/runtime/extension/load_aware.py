@@ -14,6 +14,8 @@ vllm/v1/worker/gpu/spec_decode/adaptive_verification.py.
 from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
+from servespec.runtime.extension.verification_costs import charge_cached_tokens
+
 
 class LoadSwitch:
     """Holds the runner's manager while steps are small, and gives it back as if its requests were new.
@@ -111,6 +113,7 @@ def follow_load(runner: Any, from_requests: int, fixed_below: int, varlen_tokens
         return iter(engines_own(manager, [size for size in capture_sizes if size in varlen_tokens]))
 
     AdaptiveVerificationManager.batches_to_profile = batches_to_profile
+    charge_cached_tokens(AdaptiveVerificationManager)
     return switch
 
 
