@@ -47,6 +47,7 @@ def served_by(curve: str, bench: str) -> TiersBench:
 SERVED = {
     "8b-fp8": "8b-fp8",
     "8b-fp8-2": "8b-fp8-2",
+    "8b-fp8-3": "8b-fp8-2",
     "30b-a3b-fp8": "30b-a3b-fp8-2",
     "30b-a3b-fp8-2": "30b-a3b-fp8-2",
     "30b-a3b-fp8-3": "30b-a3b-fp8-2",
@@ -63,7 +64,7 @@ def every_twin() -> list[Twins]:
 
 
 def over_all_loads(found: TiersBench) -> list[float]:
-    return [geometric_mean(found.over_all_loads("spec", arm)) for arm in found.fixed.values()]
+    return [geometric_mean(found.over_all_loads(found.tiers, arm)) for arm in found.fixed.values()]
 
 
 def test_every_bench_of_tiers_is_told_beside_its_curve() -> None:
@@ -83,7 +84,7 @@ def test_every_bench_of_tiers_is_told_beside_its_curve() -> None:
 @pytest.mark.parametrize("name", SERVED)
 def test_tiers_that_a_page_says_a_curve_chose_are_those_that_were_captured(name: str) -> None:
     found = bench_of(name)
-    rows = [one for one in found.bench["arms"]["spec"]["runners"] if one["routine"] == "uniform_decode"]
+    rows = [one for one in found.bench["arms"][found.tiers]["runners"] if one["routine"] == "uniform_decode"]
 
     assert {row["num_speculative_tokens"]: row["sizes"][-1] for row in rows if row["runner"] == "target"} == {
         one["num_speculative_tokens"]: one["to_requests"] for one in found.choice["chosen"]
@@ -91,7 +92,7 @@ def test_tiers_that_a_page_says_a_curve_chose_are_those_that_were_captured(name:
 
 
 def test_what_tiers_by_a_curve_served() -> None:
-    earlier, dense, cached, few, experts = map(bench_of, SERVED)
+    earlier, dense, again, cached, few, experts = map(bench_of, SERVED)
     guide = (REPOSITORY / "docs/guide/following-the-load.md").read_text(encoding="utf-8")
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     below_the_knee = [geometric_mean(earlier.pairs("load", earlier.fixed[7], load)) for load in (1, 16)]
@@ -100,18 +101,56 @@ def test_what_tiers_by_a_curve_served() -> None:
     assert (list(cached.fixed), list(experts.fixed), list(few.fixed)) == ([3, 7], [3, 7], [0, 1])
     assert "served {:.2f}, {:.2f}, {:.2f} and {:.2f} times as many tokens".format(*over_all_loads(dense)) in guide
     assert "had {:.2f}, {:.2f}, {:.2f} and {:.2f}, and".format(*over_all_loads(earlier)) in guide
+    assert "served {:.2f} and {:.2f} times as many as no speculation".format(*over_all_loads(again)) in guide
     assert "served [{:.2f} and {:.2f}](".format(*over_all_loads(few)) in guide
     assert "in another bench [{:.2f} and {:.2f}](".format(*over_all_loads(experts)) in guide
     assert "had [{:.2f} and {:.2f}](".format(*over_all_loads(cached)) in guide
     of_experts = "{:.2f}, {:.2f}, {:.2f} and {:.2f}".format(*over_all_loads(few), *over_all_loads(experts))
     assert f"served {of_experts} times the tokens of a fixed K of 0, 1, 3 and 7" in readme
     assert (experts.loads[0], experts.loads[-1]) == (few.loads[0], few.loads[-1]) == (1, 512)
-    benches = (earlier, dense, cached, few, experts)
+    benches = (earlier, dense, again, cached, few, experts)
     behind = [[load for load in found.loads if found.is_below(load)] for found in benches]
-    assert behind == [[64], [1], [1], [], []]
+    assert behind == [[64], [1], [], [1], [], []]
     assert (earlier.best_fixed(64), dense.best_fixed(1), cached.best_fixed(1)) == (3, 7, 7)
     assert f"K of 7 served {geometric_mean(dense.best_over_tiers(1)) - 1:.0%} more".replace("%", " %") in guide
     assert all(abs(ratio - 1) < 0.02 for ratio in below_the_knee)
+
+
+def test_what_load_aware_verification_served_beside_tiers() -> None:
+    found = bench_of("8b-fp8-3")
+    assert found.load_aware is not None
+    arms = (found.load_aware, found.tiers)
+    load_aware, tiers = ([geometric_mean(found.pairs(arm, found.fixed[7], at)) for at in found.loads] for arm in arms)
+    guide = (REPOSITORY / "docs/guide/following-the-load.md").read_text(encoding="utf-8")
+
+    assert list(found.loads) == [1, 16, 64, 128, 256, 512]
+    told = "{:.2f} and {:.2f} of its tokens at 1 and 16 requests, {:.2f} at 64, the knee, and {:.2f}, {:.2f} and {:.2f}"
+    assert told.format(*load_aware) in guide
+    assert "served {:.2f}, {:.2f}, {:.2f}, {:.2f}, {:.2f} and {:.2f}: a draft".format(*tiers) in guide
+
+
+def test_what_the_second_start_with_a_kept_cache_left_of_its_share() -> None:
+    """Of the utilization of its spec, 0.9; the widest step comes on top of what is held."""
+    widest = measured.document("2026-12-01-h200-memory-launches-13.json")["launches"][0]["measured"]["ranks"][0]
+    text = (REPOSITORY / "docs/concepts/remedies.md").read_text(encoding="utf-8")
+    shares = []
+    for name in ("", "-2"):
+        (launch,) = measured.document(f"2026-12-01-h200-launches-kept-kv{name}.json")["launches"]
+        (rank,) = launch["measured"]["ranks"]
+        memory = rank["memory"]
+        taken = memory["held_bytes"] + memory["kv_cache_bytes"] + widest["memory"]["peak_bytes"]
+        shares.append(round((0.9 * memory["device_bytes"] - taken) / measured.MIB))
+
+    assert f"{-shares[0]} MiB beyond its share" in text
+    assert f"left the second one {shares[1]} MiB below its share" in text
+
+
+def test_what_decoding_with_a_small_tokenizer_takes() -> None:
+    few, whole = measured.document("2026-12-01-detokenizing.json")["timed"]
+    text = (REPOSITORY / "docs/guide/measuring.md").read_text(encoding="utf-8")
+
+    told = f"{few['microseconds_a_token']:.0f} microseconds a token, against {whole['microseconds_a_token']:.1f}"
+    assert told in text
 
 
 def test_how_far_twins_differ() -> None:
@@ -126,11 +165,17 @@ def test_how_far_twins_differ() -> None:
         ("8b-fp8.json", "load", "spec"),
         ("8b-fp8.json", "load", "k7"),
         ("8b-fp8-2.json", "8b-k7", "spec"),
+        ("8b-fp8-3.json", "8b-load", "spec"),
+        ("8b-fp8-3.json", "8b-spec", "spec"),
+        ("8b-fp8-3.json", "8b-spec", "8b-load"),
         ("30b-a3b-fp8.json", "30b-k7", "spec"),
         ("30b-a3b-fp8-3.json", "30b-k7", "spec"),
     }
     assert signs == {True, False}
-    assert [one.file.partition("tiers-")[2] for one in found if one.interval_holds_one] == ["30b-a3b-fp8-3.json"]
+    assert {one.file.partition("tiers-")[2] for one in found if one.interval_holds_one} == {
+        "8b-fp8-3.json",
+        "30b-a3b-fp8-3.json",
+    }
     assert all(1 < ratio < 1 + apart for ratio in over_three)
     for name, words in (
         ("README.md", "equal servers differed by up to {}"),
@@ -211,7 +256,7 @@ def test_how_many_launches_captured_what_was_planned() -> None:
     readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
     lowering = (REPOSITORY / "docs/concepts/lowering.md").read_text(encoding="utf-8")
 
-    words = {1: "one", 3: "three", 4: "four", 5: "five", 7: "seven", 9: "nine", 33: "thirty-three"}
+    words = {1: "one", 3: "three", 4: "four", 5: "five", 7: "seven", 9: "nine", 38: "thirty-eight"}
     assert all(
         f"[{words[count]}](docs/measurements/{file.name})" in readme
         for count, file in zip(launches, files, strict=True)

@@ -30,7 +30,10 @@ _TIERS_BENCHES: Final = {
         "2026-12-01-h200-bench-tiers-30b-a3b-fp8-3.json",
         "2026-12-01-h200-bench-tiers-30b-a3b-fp8.json",
     ),
-    "2026-12-01-h200-steps-8b-fp8-2.json": ("2026-12-01-h200-bench-tiers-8b-fp8-2.json",),
+    "2026-12-01-h200-steps-8b-fp8-2.json": (
+        "2026-12-01-h200-bench-tiers-8b-fp8-2.json",
+        "2026-12-01-h200-bench-tiers-8b-fp8-3.json",
+    ),
     "2026-12-01-h200-steps-8b-fp8.json": ("2026-12-01-h200-bench-tiers-8b-fp8.json",),
 }
 """Served benches of tiers, with arms of fixed K, by the curves that chose the tiers."""

@@ -11,14 +11,19 @@ from memory_table import graph_memory, rows
 
 from doc_pages.compiling import plan_of_file
 from doc_pages.markdown import sentences, table
+from doc_pages.tiers_bench import pairs_of
+from doc_pages.twins import arm_source, section_of
 from servespec.render.bench_figures import mean_ratio
 from servespec.render.plan_text import plan_text
+from servespec.runtime.bench.ratios import geometric_mean
 
 EXAMPLE = "examples/qwen3-30b-a3b-h200.yaml"
 MEASURED = {
     "K = 7": "docs/measurements/2026-11-30-h200-bench-30b-a3b-fp8-k7.json",
     "K = 3": "docs/measurements/2026-12-01-h200-bench-30b-a3b-fp8-k3.json",
+    "K = 3, long": "docs/measurements/2026-12-01-h200-bench-30b-a3b-fp8-k3-1k-2.json",
 }
+WITHOUT_SPECULATION = "2026-12-01-h200-bench-tiers-8b-fp8-3.json"
 
 
 def readme(root: Path) -> str:
@@ -53,7 +58,27 @@ def _shown_figures(root: Path) -> str:
     }
     loads = sorted({load for ratios in columns.values() for load in ratios})
     rows = [(str(load), *(ratios.get(load, "") for ratios in columns.values())) for load in loads]
-    return table(("requests at a time", *columns), rows)
+    return "\n\n".join((table(("requests at a time", *columns), rows), _without_speculation(root)))
+
+
+def _without_speculation(root: Path) -> str:
+    """Of a bench whose arms without drafts are lowered in two ways."""
+    found = json.loads((root / "docs/measurements" / WITHOUT_SPECULATION).read_text(encoding="utf-8"))
+    plain = {one["lowering"]: arm for arm, one in found["arms"].items() if _never_drafts(one)}
+    shown = [
+        f"{geometric_mean(pairs_of(found, plain['extension'], plain['none'], load)):.2f}"
+        for load in found["design"]["concurrencies"]
+    ]
+    loads = ", ".join(map(str, found["design"]["concurrencies"]))
+    return sentences(
+        f"Without speculation a dense 8B model in FP8 served {', '.join(shown)} times the stock engine's tokens at "
+        f"{loads} requests ([arms](docs/reference/measured.md#{Path(WITHOUT_SPECULATION).stem})): stock has no graph "
+        "for prefill steps above 512 tokens."
+    )
+
+
+def _never_drafts(arm: dict[str, Any]) -> bool:
+    return section_of(arm_source(arm["texts"])) is None
 
 
 def _over_stock(found: dict[str, Any]) -> dict[str, dict[int, str]]:

@@ -16,14 +16,13 @@ from servespec.compiler.traffic_prediction import FITTED_ON, predicted_traffic
 from servespec.render.bench_figures import arms_at_loads
 from servespec.runtime.bench.ratios import geometric_mean, interval_95
 from servespec.runtime.traffic_dice import new_dice
+from servespec.schema.spec import SpeculativeSection
 
 Json = Mapping[str, Any]
 
 FRONT_END_FROM: Final = 64
 """Chosen: with fewer requests the front end takes less than what predictions are off for other reasons."""
 _METRIC: Final = "output_tokens_per_second"
-_TIERS: Final = "spec"
-_LOAD_AWARE: Final = "load"
 _EDGES: Final = (
     "A batch that crosses a tier's edge mixes query lengths, which no FULL graph takes: short answers let batches "
     "cross edges often."
@@ -36,8 +35,9 @@ _CACHED_PROMPTS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class TiersBench:
-    """A bench whose arm ``spec`` has tiers by a curve; ``fixed`` are its other arms by their K, 0 for none.
+    """A bench with an arm of tiers by a curve; ``fixed`` are its arms of one K, by their K, 0 for none.
 
+    All of these are lowered alike.  ``load_aware`` chooses what it verifies from a load on; None where no arm does.
     ``choice`` is what a plan says of the tiers that the curve gives the same spec, and ``played`` what
     `servespec predict` says of the bench's traffic, both in their JSON form; ``played_at_once`` would be said if
     requests took nothing of the front end.
@@ -45,7 +45,9 @@ class TiersBench:
 
     file: str
     bench: Json
+    tiers: str
     fixed: Mapping[int, str]
+    load_aware: str | None
     choice: Json
     played: Json
     played_at_once: Json
@@ -79,14 +81,7 @@ class TiersBench:
         return tuple(twins_of(self.file, self.bench, self.choice["chosen"][0]["num_speculative_tokens"]))
 
     def pairs(self, arm: str, over: str, load: int, metric: str = _METRIC) -> tuple[float, ...]:
-        """Whichever of the two the file names first."""
-        for one in self.bench["ratios"]:
-            if one["metric"] == metric and one["concurrency"] == load:
-                if (one["arm"], one["over"]) == (arm, over):
-                    return tuple(one["ratios"])
-                if (one["arm"], one["over"]) == (over, arm):
-                    return tuple(1 / ratio for ratio in one["ratios"])
-        raise LookupError(f"{arm} over {over} at {load}")
+        return pairs_of(self.bench, arm, over, load, metric)
 
     def over_all_loads(self, arm: str, over: str) -> tuple[float, ...]:
         """Of each round that has every load, the geometric mean over the loads."""
@@ -102,12 +97,12 @@ class TiersBench:
         return low is not None and low > 1
 
     def best_over_tiers(self, load: int) -> tuple[float, ...]:
-        return self.pairs(self.fixed[self.best_fixed(load)], _TIERS, load)
+        return self.pairs(self.fixed[self.best_fixed(load)], self.tiers, load)
 
     def is_twin_of_best(self, load: int) -> bool:
         """Whether tiers and the best fixed K run the same steps: told of one request alone."""
         best = self.fixed[self.best_fixed(load)]
-        return load == 1 and any({one.arm, one.over} == {best, _TIERS} for one in self.twins)
+        return load == 1 and any({one.arm, one.over} == {best, self.tiers} for one in self.twins)
 
     def gains(self) -> Iterator["Gain"]:
         """Of each load: every K above the least, and the tiers."""
@@ -119,7 +114,7 @@ class TiersBench:
             played = _by_drafts(at["fixed"], None if without is None else without["tokens_per_second"])
             ways = [(f"K = {k}", arm, steady[k], played[k]) for k, arm in self.fixed.items() if k > self.least]
             chosen = steady_at[load]["num_speculative_tokens"]
-            ways.append(("tiers", _TIERS, steady[chosen], at["tiers"]["tokens_per_second"]))
+            ways.append(("tiers", self.tiers, steady[chosen], at["tiers"]["tokens_per_second"]))
             for name, arm, of_steady, of_played in ways:
                 yield Gain(
                     load=load,
@@ -143,7 +138,8 @@ class TiersBench:
         for at in played["loads"]:
             without = at["without_speculation"]
             fixed = _by_drafts(at["fixed"], None if without is None else without["tokens_per_second"])
-            ways = {**{arm: fixed[k] for k, arm in self.fixed.items()}, _TIERS: at["tiers"]["tokens_per_second"]}
+            ways = {arm: fixed[k] for k, arm in self.fixed.items()}
+            ways[self.tiers] = at["tiers"]["tokens_per_second"]
             for arm, speed in ways.items():
                 yield at["requests"], speed / median(self._served(arm, at["requests"])) - 1
 
@@ -157,6 +153,17 @@ class TiersBench:
     def full_share(self, arm: str, load: int) -> float:
         (found,) = (one for one in arms_at_loads(self.bench) if (one.arm, one.concurrency) == (arm, load))
         return found.full_share() or 0.0
+
+
+def pairs_of(bench: Json, arm: str, over: str, load: int, metric: str = _METRIC) -> tuple[float, ...]:
+    """Whichever of the two the file names first."""
+    for one in bench["ratios"]:
+        if one["metric"] == metric and one["concurrency"] == load:
+            if (one["arm"], one["over"]) == (arm, over):
+                return tuple(one["ratios"])
+            if (one["arm"], one["over"]) == (over, arm):
+                return tuple(1 / ratio for ratio in one["ratios"])
+    raise LookupError(f"{arm} over {over} at {load}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,27 +187,48 @@ def _by_drafts(fixed: Sequence[Json], without: float | None) -> dict[int, float]
 def tiers_bench(examples: Path, file: str, bench: Json, curve: Path) -> TiersBench:
     """A bench and what the ``curve`` of its tiers predicts of it; the models of its spec lie below ``examples``."""
     plan = tiers_plan(examples, bench, curve)
-    sections = {arm: section_of(arm_source(one["texts"])) for arm, one in bench["arms"].items()}
-    tiers, choice = sections[_TIERS], plan.to_json()["tiers"]
-    assert tiers is not None
-    assert tiers.curve_tiers is not None
-    assert list(tiers.curve_tiers.acceptance_rates or ()) == choice["acceptance_rates"]
-    plain = {arm: section for arm, section in sections.items() if arm not in (_TIERS, _LOAD_AWARE)}
-    fixed = {0 if section is None else section.num_speculative_tokens or 0: arm for arm, section in plain.items()}
+    sections = _sections(bench)
+    arm, section = _arm_of_tiers(sections)
+    choice = plan.to_json()["tiers"]
+    assert section.curve_tiers is not None
+    assert list(section.curve_tiers.acceptance_rates or ()) == choice["acceptance_rates"]
+    lowered_alike = {name: one for name, one in sections.items() if _lowering(bench, name) == _lowering(bench, arm)}
+    load_aware = [name for name, one in lowered_alike.items() if one is not None and one.load_aware is not None]
+    plain = {name: one for name, one in lowered_alike.items() if name not in (arm, *load_aware)}
+    fixed = {0 if one is None else one.num_speculative_tokens or 0: name for name, one in plain.items()}
     traffic = traffic_of(bench)
     return TiersBench(
         file=file,
         bench=bench,
-        fixed=fixed,
+        tiers=arm,
+        fixed=dict(sorted(fixed.items())),
+        load_aware=next(iter(load_aware), None),
         choice=choice,
         played=predicted_traffic(plan, traffic, new_dice),
         played_at_once=predicted_traffic(plan, traffic, new_dice, front_end_seconds=0.0),
     )
 
 
+def _sections(bench: Json) -> dict[str, SpeculativeSection | None]:
+    return {arm: section_of(arm_source(one["texts"])) for arm, one in bench["arms"].items()}
+
+
+def _arm_of_tiers(sections: Mapping[str, SpeculativeSection | None]) -> tuple[str, SpeculativeSection]:
+    ((arm, section),) = (
+        (arm, section) for arm, section in sections.items() if section is not None and section.curve_tiers is not None
+    )
+    return arm, section
+
+
+def _lowering(bench: Json, arm: str) -> str:
+    lowering: str = bench["arms"][arm]["lowering"]
+    return lowering
+
+
 def tiers_plan(examples: Path, bench: Json, curve: Path) -> Plan:
     """Of the arm with tiers, by ``curve``."""
-    ((name, text),) = bench["arms"][_TIERS]["texts"].items()
+    arm, _ = _arm_of_tiers(_sections(bench))
+    ((name, text),) = bench["arms"][arm]["texts"].items()
     return plan_of_text(_with_curve(text, name, curve), examples / name)
 
 
@@ -231,8 +259,8 @@ def tiers_sections(found: TiersBench, apart: float, *, was_ahead: bool) -> Itera
     yield verdict(found, apart)
     yield f"### Gains of {found.name}, predicted and served"
     yield from _gains_section(found, was_ahead=was_ahead)
-    if _LOAD_AWARE in found.bench["arms"]:
-        yield from _load_aware(found)
+    if found.load_aware is not None:
+        yield from _load_aware(found, found.load_aware)
 
 
 def _gains_section(found: TiersBench, *, was_ahead: bool) -> Iterator[str]:
@@ -290,12 +318,12 @@ def _header(found: TiersBench) -> tuple[str, ...]:
 
 
 def _row(found: TiersBench, load: int) -> tuple[str, ...]:
-    ratios = [interval_words(found.pairs(_TIERS, arm, load)) for arm in found.fixed.values()]
-    return (str(load), *ratios, str(found.best_fixed(load)), f"{found.full_share(_TIERS, load):.0%}")
+    ratios = [interval_words(found.pairs(found.tiers, arm, load)) for arm in found.fixed.values()]
+    return (str(load), *ratios, str(found.best_fixed(load)), f"{found.full_share(found.tiers, load):.0%}")
 
 
 def _row_of_all(found: TiersBench) -> tuple[str, ...]:
-    ratios = [interval_words(found.over_all_loads(_TIERS, arm)) for arm in found.fixed.values()]
+    ratios = [interval_words(found.over_all_loads(found.tiers, arm)) for arm in found.fixed.values()]
     return ("all, geometric mean", *ratios, "", "")
 
 
@@ -329,7 +357,7 @@ def _of_load(found: TiersBench, load: int, apart: float) -> str:
 
 def _as_twins(found: TiersBench, load: int, apart: float) -> str:
     """What of the tokens per second of the best fixed K is of the steps that it shares with the tiers."""
-    per_token = found.pairs(found.fixed[found.best_fixed(load)], _TIERS, load, TPOT)
+    per_token = found.pairs(found.fixed[found.best_fixed(load)], found.tiers, load, TPOT)
     words = (
         f"Its time per output token is {interval_words(per_token)} of theirs, and twins differ by up to {apart:.1%}."
     )
@@ -342,7 +370,7 @@ def _over_all_loads(found: TiersBench, apart: float) -> str:
     """Which fixed K the tiers left behind by more than their interval and twins leave open."""
     behind, near = [], []
     for k, arm in found.fixed.items():
-        ratios = found.over_all_loads(_TIERS, arm)
+        ratios = found.over_all_loads(found.tiers, arm)
         low, _ = interval_95(ratios)
         is_behind = low is not None and low > 1 and geometric_mean(ratios) > 1 + apart
         (behind if is_behind else near).append(k)
@@ -367,25 +395,42 @@ def _gains(found: TiersBench) -> Iterator[tuple[str, ...]]:
         yield (str(one.load), one.way, *gains, f"{one.speed_error:+.0%}")
 
 
-def _load_aware(found: TiersBench) -> Iterator[str]:
+_BY_CONFIDENCE: Final = (
+    "At and above it this says little: the engine's estimate of acceptance read the drafter's own confidence, and a "
+    "drafter of dummy weights has none, so that almost every draft was left out, as the acceptance length shows."
+)
+_BY_CONTEXT: Final = (
+    "The estimate of acceptance was the rule's. "
+    "At and above the knee drafts were chosen by the engine's own prices, which charge each draft with the context of "
+    "a whole request, 4,095 tokens here, below as many tokens as there can be requests (512), and none above: with 64 "
+    "requests most drafts were left out, with 128 none, and with more only those beyond the rows of logits that are "
+    "verified at once. "
+    "Steps are [priced otherwise](../guide/following-the-load.md#verify-by-load) since; that was not measured."
+)
+_CHOSEN_BY: Final = {
+    "2026-12-01-h200-bench-tiers-8b-fp8.json": _BY_CONFIDENCE,
+    "2026-12-01-h200-bench-tiers-8b-fp8-3.json": _BY_CONTEXT,
+}
+"""What is known of how each bench's load-aware arm chose its drafts."""
+
+
+def _load_aware(found: TiersBench, arm: str) -> Iterator[str]:
     most = max(found.fixed)
-    yield "### Load-aware verification"
+    fixed = found.fixed[most]
+    yield f"### Load-aware verification of {found.name}"
     yield sentences(
         f"The same bench had an arm whose drafts are chosen from a number of requests on (`load_aware`), by the "
-        f"knee of this curve. Below it runs the steps of the fixed K = {most}, and served up to two percent less: "
-        "about what other [twins](#twins) differ by, so that it need not be its own doing. "
-        "At and above it this says little: the engine's estimate of acceptance reads the drafter's own confidence, and "
-        "a drafter of dummy weights has none, so that almost every draft was left out, as the acceptance length shows. "
-        "With trained weights it was not measured."
+        f"knee of this curve. Below it runs the steps of the fixed K = {most}. {_CHOSEN_BY[found.file]}"
     )
     yield table(
-        ("requests", f"load-aware / K = {most}", "acceptance length", f"of K = {most}"),
+        ("requests", f"load-aware / K = {most}", "tiers / load-aware", "acceptance length", f"of K = {most}"),
         [
             (
                 str(load),
-                interval_words(found.pairs(_LOAD_AWARE, found.fixed[most], load)),
-                _accepted(found, _LOAD_AWARE, load),
-                _accepted(found, found.fixed[most], load),
+                interval_words(found.pairs(arm, fixed, load)),
+                interval_words(found.pairs(found.tiers, arm, load)),
+                _accepted(found, arm, load),
+                _accepted(found, fixed, load),
             )
             for load in found.loads
         ],
