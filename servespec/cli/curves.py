@@ -102,6 +102,12 @@ def predict(
     input_tokens: InputTokens = 256,
     output_tokens: OutputTokens = 128,
     prompts: Prompts = 4,
+    front_end_ms: Annotated[
+        float,
+        typer.Option(
+            "--front-end-ms", min=0, max=60_000, help="What each request takes of client and API server; as fitted."
+        ),
+    ] = 1.4,
     format: Annotated[PlanFormat, typer.Option(help="How the figures are printed.")] = PlanFormat.text,  # noqa: A002
     output: Output = None,
     settings: Settings = None,
@@ -128,7 +134,8 @@ def predict(
             output_tokens=output_tokens,
             prompts_per_request=prompts,
         )
-        document = predicted_traffic(made, asked, new_dice, partial(shown, "playing requests"))
+        through = partial(shown, "playing requests")
+        document = predicted_traffic(made, asked, new_dice, through, front_end_ms / 1000)
     write_text(json_text(document) if format is PlanFormat.json else traffic_text(document), output)
 
 

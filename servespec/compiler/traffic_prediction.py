@@ -62,7 +62,7 @@ def predicted_traffic(
         "output_tokens": asked.output_tokens,
         "prompts_per_request": asked.prompts_per_request,
         "front_end_seconds": front_end_seconds,
-        "front_end_fitted_on": FITTED_ON,
+        "front_end_fitted_on": FITTED_ON if front_end_seconds == FRONT_END_SECONDS else None,
         "loads": [
             _load_json(choice, mixed, budget, _traffic(asked, clients, front_end_seconds), new_dice)
             for clients in through(asked.concurrencies)

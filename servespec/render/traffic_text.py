@@ -15,10 +15,16 @@ def traffic_text(document: Json) -> str:
         f"prompts of {document['input_tokens']} tokens, answers of {document['output_tokens']}; "
         f"for each request at a time {document['prompts_per_request']} in all, the next as soon as one is answered\n"
         f"each takes {document['front_end_seconds'] * 1000:g} ms of client and API server, and those sent together "
-        "pass together:\n"
-        f"fitted on {document['front_end_fitted_on']}, of short prompts, with answers streamed by 16 tokens\n"
+        f"pass together:\n{_why_so_long(document)}\n"
     )
     return f"{heading}\n{aligned(list(traffic_rows(document)))}\n"
+
+
+def _why_so_long(document: Json) -> str:
+    fitted_on = document["front_end_fitted_on"]
+    if fitted_on is None:
+        return "as `--front-end-ms` says"
+    return f"fitted on {fitted_on}, of short prompts, with answers streamed by 16 tokens"
 
 
 def traffic_rows(document: Json) -> Iterator[tuple[str, ...]]:

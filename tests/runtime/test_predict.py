@@ -73,6 +73,20 @@ def test_the_table_has_a_line_for_each_load() -> None:
     assert lines[5].split()[2:10] == ["x", "K=0", "x", "K=1", "x", "K=3", "x", "K=7"]
 
 
+def test_a_front_end_of_another_machine_is_played_as_given() -> None:
+    texts, loads = {}, {}
+    for taken in ("0", "1.4", "5"):
+        texts[taken] = run(SPEC, "--concurrency", "64", *SHORT, "--front-end-ms", taken).stdout
+        done = run(SPEC, "--concurrency", "64", *SHORT, "--front-end-ms", taken, "--format", "json")
+        loads[taken] = json.loads(done.stdout)["loads"][0]["tiers"]["tokens_per_second"]
+
+    assert texts["1.4"] == run(SPEC, "--concurrency", "64", *SHORT).stdout
+    assert "each takes 5 ms of client and API server" in texts["5"]
+    assert "as `--front-end-ms` says" in texts["5"]
+    assert "fitted on" not in texts["5"]
+    assert loads["0"] > loads["1.4"] > loads["5"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -89,7 +89,7 @@ class TiersBench:
         return tuple(geometric_mean(ratios) for ratios in zip(*by_load, strict=False))
 
     def best_fixed(self, load: int) -> int:
-        return max(self.fixed, key=lambda k: fmean(self._served(self.fixed[k], load)))
+        return max(self.fixed, key=lambda k: fmean(self.served(self.fixed[k], load)))
 
     def is_below(self, load: int) -> bool:
         """Whether the best fixed K served more than the interval leaves open."""
@@ -122,7 +122,7 @@ class TiersBench:
                     served=geometric_mean(self.pairs(arm, self.fixed[self.least], load)),
                     steady=of_steady / steady[self.least],
                     played=of_played / played[self.least],
-                    speed_error=of_played / median(self._served(arm, load)) - 1,
+                    speed_error=of_played / median(self.served(arm, load)) - 1,
                 )
 
     def median_errors(self) -> tuple[float, float]:
@@ -141,13 +141,14 @@ class TiersBench:
             ways = {arm: fixed[k] for k, arm in self.fixed.items()}
             ways[self.tiers] = at["tiers"]["tokens_per_second"]
             for arm, speed in ways.items():
-                yield at["requests"], speed / median(self._served(arm, at["requests"])) - 1
+                yield at["requests"], speed / median(self.served(arm, at["requests"])) - 1
 
     def median_speed_error(self, played: Json) -> float:
         """Without their signs, of loads that the front end tells on."""
         return median(abs(error) for load, error in self.speed_errors(played) if load >= FRONT_END_FROM)
 
-    def _served(self, arm: str, load: int) -> list[float]:
+    def served(self, arm: str, load: int) -> list[float]:
+        """Output tokens per second of every round."""
         return [one[_METRIC] for one in self.bench["cells"] if (one["arm"], one["concurrency"]) == (arm, load)]
 
     def full_share(self, arm: str, load: int) -> float:
