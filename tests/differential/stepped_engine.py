@@ -16,6 +16,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -196,14 +197,14 @@ class StandIns:
         seen: list[tuple[str, int]] = []
         found: dict[str, Any] = {}
         with self._adaptive_manager(seen) as manager:
-            switch = follow_load(runner, 3, 2, frozenset({12}))
+            switch = follow_load(runner, 3, 2, frozenset({3, 12}))
+            found["priced"] = self._priced(manager)
             for drafts in ("all", "none"):
                 manager.cost_tables = self._costs(of_drafts=drafts == "none")
                 del seen[:]
                 answers = [self._answered(count, seen) for count in loads]
                 found[drafts] = {"same": answers == fixed, "seen": list(seen)}
             found["steps"] = [switch.fixed_steps, switch.adaptive_steps]
-            found["profiled"] = [one["num_tokens"] for one in manager.batches_to_profile([3, 9, 12])][:1]
         return found
 
     def _answered(self, requests: int, seen: list[tuple[str, int]] | None = None) -> list[list[int]]:
@@ -217,6 +218,24 @@ class StandIns:
         ]
         params = SamplingParams(temperature=0, max_tokens=9, ignore_eos=True, detokenize=False)
         return [list(one.outputs[0].token_ids) for one in self.llm.generate(prompts, params, use_tqdm=False)]
+
+    def _priced(self, manager: Any) -> Any:
+        """What the engine's own steps of a profile were asked to be, how many it timed, and which costs came of it."""
+        import torch
+
+        runner, asked = self.worker.model_runner, []
+        with runner.step_timing.collect() as timed, torch.inference_mode():
+            for batch in manager.batches_to_profile([3, 9, 12]):
+                asked.append([batch["num_tokens"], batch["context_len"]])
+                runner._dummy_run(**batch)
+        manager.set_initial_cost_curves([replace(sample, full_cudagraph=True) for sample in timed])
+        return {
+            "asked": asked,
+            "timed": len(timed),
+            "requests": [one.num_reqs for one in timed],
+            "ms_per_cached_token": manager.servespec_ms_per_cached_token,
+            "costs": [len(table) for table in manager.cost_tables],
+        }
 
     def _costs(self, *, of_drafts: bool) -> Any:
         """Cost tables by which all drafts are worth verifying, or none."""
@@ -233,7 +252,9 @@ class StandIns:
         from vllm.v1.worker.gpu.spec_decode import adaptive_verification as engines
 
         runner = self.worker.model_runner
-        done = SimpleNamespace(synchronize=lambda: None, record=lambda *_: None, wait_stream=lambda _: None)
+        done = SimpleNamespace(
+            synchronize=lambda: None, record=lambda *_: None, wait_stream=lambda _: None, elapsed_time=lambda _: 1.0
+        )
         streams = mock.patch.multiple(
             torch.cuda, Stream=lambda *_: done, Event=lambda **_: done, current_stream=lambda *_: done
         )

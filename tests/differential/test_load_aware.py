@@ -54,4 +54,13 @@ def test_every_scheduled_step_was_of_one_kind(result: Any) -> None:
 
 
 def test_costs_are_of_the_graphs_that_an_adaptive_step_can_take(result: Any) -> None:
-    assert result["profiled"] == [12]
+    """Sizes of 3 and 12 tokens and those beyond graphs, five times each; then 3 with a long context, as four requests
+    can be that many tokens.  The engine timed every one, with the requests that the prices count on."""
+    priced = result["priced"]
+    sizes = [3, 12, 18, 24, 32]
+
+    assert priced["asked"] == [[size, 1] for size in sizes for _ in range(5)] + [[3, 8192]] * 5
+    assert priced["timed"] == len(priced["asked"])
+    assert priced["requests"] == [min(size, 4) for size, _ in priced["asked"]]
+    assert priced["costs"] == [4 + 1, 32 + 1]
+    assert priced["ms_per_cached_token"] == 0.0, "every step took as long"
