@@ -28,12 +28,13 @@ def nearest_by_words(name: str, candidates: Iterable[str], limit: int = 3) -> tu
     """The same for names of several words, which people shorten and lengthen: `NVIDIA H200`, `a100`, `qwen3-8b`.
 
     A candidate whose words are all in ``name`` comes first, the one with most of them; then one that has all words of
-    ``name``; then what :func:`nearest` finds.
+    ``name``, the one with fewest others; then what :func:`nearest` finds.
     """
     given, others = _words(name), tuple(dict.fromkeys(candidates))
     within = [one for one in others if _has_all(given, _words(one))]
     around = [one for one in others if len(_bare(name)) > 1 and _has_all(_words(one), given)]
-    ranked = (*sorted(within, key=lambda one: -len(_words(one))), *around, *nearest(name, others, limit))
+    most, fewest = sorted(within, key=lambda one: -len(_words(one))), sorted(around, key=lambda one: len(_words(one)))
+    ranked = (*most, *fewest, *nearest(name, others, limit))
     return tuple(dict.fromkeys(ranked))[:limit]
 
 

@@ -129,6 +129,15 @@ def test_what_load_aware_verification_served_beside_tiers() -> None:
     assert "served {:.2f}, {:.2f}, {:.2f}, {:.2f}, {:.2f} and {:.2f}: a draft".format(*tiers) in guide
 
 
+def test_what_graphs_gained_a_dense_model_without_drafts() -> None:
+    found = bench_of("8b-fp8-3")
+    over_stock = [geometric_mean(found.pairs(found.fixed[0], "8b-k0-stock", load)) for load in found.loads]
+    text = (REPOSITORY / "docs/guide/presets.md").read_text(encoding="utf-8")
+
+    assert found.bench["arms"]["8b-k0-stock"]["lowering"] == "none"
+    assert f"served up to {max(over_stock):.2f} times the stock engine's tokens" in text
+
+
 def test_what_the_second_start_with_a_kept_cache_left_of_its_share() -> None:
     """Of the utilization of its spec, 0.9; the widest step comes on top of what is held."""
     widest = measured.document("2026-12-01-h200-memory-launches-13.json")["launches"][0]["measured"]["ranks"][0]
@@ -192,9 +201,10 @@ def test_every_bench_that_the_page_says_ran_side_by_side_did() -> None:
     assert all(one["design"]["side_by_side_kv_bytes"] for one in benches)
 
 
-def test_the_tiers_of_a_measured_preset_are_those_that_were_served() -> None:
-    chosen = bench_of("30b-a3b-fp8").choice["chosen"]
-    text = (REPOSITORY / "servespec/presets/qwen3-30b-a3b-fp8__h200__variable-load.yaml").read_text(encoding="utf-8")
+@pytest.mark.parametrize(("model", "bench"), [("qwen3-30b-a3b-fp8", "30b-a3b-fp8"), ("qwen3-8b-fp8", "8b-fp8-3")])
+def test_the_tiers_of_a_measured_preset_are_those_that_were_served(model: str, bench: str) -> None:
+    chosen = bench_of(bench).choice["chosen"]
+    text = (REPOSITORY / f"servespec/presets/{model}__h200__variable-load.yaml").read_text(encoding="utf-8")
     written = read_source(text, "preset").data["speculative"]["dynamic"]
 
     assert [tier["num_speculative_tokens"] for tier in written] == [one["num_speculative_tokens"] for one in chosen]

@@ -113,7 +113,7 @@ def test_a_part_of_a_name_tells_the_presets_that_have_it() -> None:
     done = run("presets", "show", "qwen3-8b__h200")
 
     said = " ".join(done.output.split())
-    assert "did you mean `preset:qwen3-8b__h200__balanced` or `preset:qwen3-8b__h200__latency`?" in said
+    assert "did you mean `preset:qwen3-8b__h200__balanced` or `preset:qwen3-8b__h200__latency` or " in said
 
 
 @pytest.mark.parametrize("command", ["plan", "validate", "serve", "migrate"])
