@@ -84,6 +84,19 @@ def uncompiled_drafters(root: Path) -> frozenset[str]:
 
 
 @roots
+def test_of_a_model_that_nothing_cuts_the_engine_captures_no_pieces_and_dispatches_to_them(root: Path) -> None:
+    manager = oracle.stock_manager(
+        root, sizes=(2, 8), max_size=8, max_num_seqs=4, mode="FULL_AND_PIECEWISE", decode_query_len=2
+    )
+    ran = {graph.mode for graph in manager.captured()}
+
+    assert ran == {"PIECEWISE", "FULL"}
+    assert {graph.mode for graph in manager.held} == {"FULL"}
+    assert manager.dispatch(1, 5, None).mode == "PIECEWISE"
+    assert manager.run_pieces(lambda tokens: f"{tokens} ran eagerly", tokens=5) == "5 ran eagerly"
+
+
+@roots
 def test_drafters_that_nothing_compiles_are_the_engines(root: Path) -> None:
     since = SINCE_0_33 if oracle.engine_version(root) == "0.32.0" else set()
 

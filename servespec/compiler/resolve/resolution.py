@@ -142,7 +142,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         mode=mode.mode,
         tiers=drafting.tiers(limits.max_num_seqs.value) if mode.keeps_tiers else (),
         adaptive_verification=verifies_adaptively(spec),
-        drafter=drafter_of(drafting, mode, draft, request.engine.facts_version),
+        drafter=drafter_of(request, drafting, mode, draft),
         lora_cases=lora_cases(spec),
         microbatching=microbatching(spec, request.table),
         mixed_within_decode_width=recovers_state(request, drafting),
