@@ -23,6 +23,12 @@ class Model:
     checkpoint: Checkpoint | None = None
 
     @property
+    def text_architectures(self) -> tuple[str, ...]:
+        """What the language part of a multimodal config names for itself."""
+        named = text_config(self.config).get("architectures")
+        return tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
+
+    @property
     def mtp_modules(self) -> int | None:
         """Multi-token-prediction modules that run in turn; None where the config names none.
 

@@ -7,6 +7,8 @@ import pytest
 from servespec.compiler.graphs.coverage import DecodeRange, Ran
 from servespec.compiler.graphs.hand_off import hand_off
 from servespec.compiler.graphs.shape import Routine
+from servespec.compiler.memory.forward_pass import ForwardPass
+from servespec.compiler.memory.forward_passes import draft_pass, target_pass
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic
 from tests.plans import Json, compiled, model_folder, spec_of
@@ -52,6 +54,15 @@ def test_it_has_no_piecewise_graphs_and_no_memory_for_them() -> None:
     assert drafter_rows(cut) == {"step0_uniform", "step0_piecewise"}
     assert objects not in memory_owners(plan)
     assert objects in memory_owners(cut)
+
+
+def test_its_own_activations_are_those_of_an_eager_pass() -> None:
+    resolution = drafted(UNCOMPILED).resolution
+    target, drafter = target_pass(resolution, splits=1), draft_pass(resolution, splits=1)
+
+    assert isinstance(target, ForwardPass)
+    assert isinstance(drafter, ForwardPass)
+    assert (target.is_compiled, drafter.is_compiled) == (True, False)
 
 
 def test_batches_beyond_its_full_graphs_run_eagerly() -> None:

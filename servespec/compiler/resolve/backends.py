@@ -14,7 +14,6 @@ from servespec.compiler.resolve.attention import (
     no_backend,
 )
 from servespec.compiler.resolve.attention_needs import AttentionQuestion
-from servespec.compiler.resolve.compiled_parts import uncompiled_drafter
 from servespec.compiler.resolve.config_mode import ModeResolution
 from servespec.compiler.resolve.drafter_mode import DrafterRoutine, drafter_mode
 from servespec.compiler.resolve.drafting import Drafting
@@ -79,7 +78,9 @@ def verification_refusals(
     return adaptive_verification_refusals(candidates[0], question)
 
 
-def drafter_of(request: ResolveRequest, drafting: Drafting, mode: ModeResolution, attention: DraftAttention) -> Drafter:
+def drafter_of(
+    drafting: Drafting, mode: ModeResolution, attention: DraftAttention, version: str, *, is_compiled: bool
+) -> Drafter:
     routines = {
         DrafterKind.BLOCK: DrafterRoutine.BLOCK,
         DrafterKind.MULTI_MODULE_MTP: DrafterRoutine.MULTI_MODULE_MTP,
@@ -87,12 +88,11 @@ def drafter_of(request: ResolveRequest, drafting: Drafting, mode: ModeResolution
     routine = routines.get(drafting.kind)
     block_mode, breakable = CudaGraphMode.NONE, mode.breakable.value
     if routine is not None:
-        version = request.engine.facts_version
         block_mode = drafter_mode(routine, mode.mode, attention.support[0], breakable, version).value
     return Drafter(
         kind=drafting.kind,
         mode=block_mode,
         query_len=drafting.query_len,
         fused_later_steps=attention.updates_in_place,
-        has_pieces=breakable or uncompiled_drafter(request, drafting) is None,
+        has_pieces=breakable or is_compiled,
     )
