@@ -121,7 +121,7 @@ def _own_draft_layers(resolution: Resolution) -> int:
     """Of a drafter in the target's own checkpoint."""
     target = resolution.request.target
     if resolution.drafting.method.value != "dspark":
-        return target.traits.num_nextn_predict_layers or 1
+        return target.draft_tokens or 1
     named = merged_config(target).get("n_mtp_layers")
     return named if isinstance(named, int) and named else DSPARK_LAYERS.value
 

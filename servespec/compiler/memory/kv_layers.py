@@ -115,7 +115,7 @@ def _retained_tokens(resolution: Resolution) -> int:
     Source: vllm/config/vllm.py: VllmConfig.num_prefill_lookahead_tokens.
     """
     draft = resolution.request.draft
-    runs_in_turn = resolution.drafting.method.value == "mtp" and draft is not None and (draft.mtp_modules or 1) > 1
+    runs_in_turn = resolution.drafting.method.value == "mtp" and draft is not None and draft.mtp_modules > 1
     return max(0, resolution.frame.num_speculative_tokens - 1) if runs_in_turn else 0
 
 

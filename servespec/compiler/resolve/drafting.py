@@ -163,7 +163,7 @@ def _kind(method: str | None, draft: Model | None, k: int) -> DrafterKind:
 
 
 def _modules(draft: Model | None) -> int:
-    return (draft.mtp_modules or 1) if draft else 1
+    return draft.mtp_modules if draft else 1
 
 
 def _is_gemma4(draft: Model | None) -> bool:
