@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from servespec.compiler.facts.mtp_layers import MTP_READINGS, mtp_layers
+from servespec.compiler.facts.mtp_layers import MTP_READINGS, is_mtp_drafter, mtp_layers
 from tests.differential import engine_oracle as oracle
 from tests.differential.compiled_classes import CompiledReader
 from tests.differential.lifting import EngineText
@@ -69,7 +69,7 @@ def engines_layers(override: Any, config: dict[str, Any]) -> tuple[str, int | No
 def test_every_target_is_read_as_the_engine_reads_it(root: Path) -> None:
     text = EngineText(root, {"vllm.transformers_utils.config:get_hf_text_config": lambda one: one.get_text_config()})
     override = getattr(text.part_of_class(f"{SPECULATIVE}:SpeculativeConfig", [OVERRIDE]), OVERRIDE)
-    drafters, read, differing = CompiledReader(root).drafters().keys(), set[str](), []
+    drafters, read, told, differing = CompiledReader(root).drafters().keys(), set[str](), set[bool](), []
     for name in names_in_override(root):
         for config in configs(name):
             engine = engines_layers(override, config)
@@ -77,8 +77,10 @@ def test_every_target_is_read_as_the_engine_reads_it(root: Path) -> None:
                 continue
             ours = mtp_layers(config)
             read.add(name)
+            told.add(is_mtp_drafter(config))
             if (ours.predicted_tokens, ours.modules) != engine[1:]:
                 differing.append((name, config, engine, ours))
 
     assert differing[:1] == []
+    assert told == {True}
     assert read >= MTP_READINGS.keys() - NOT_REWRITTEN - (SINCE_0_33 if root.name.endswith("0.32.0") else set())

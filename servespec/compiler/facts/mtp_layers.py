@@ -42,7 +42,7 @@ class Reading:
     """The first of ``names`` that one of ``parts`` has is how many tokens are predicted, ``otherwise`` where none has.
 
     ``drafter`` is the part that becomes the drafter's config, whose modules run in turn.  ``only`` is the one count
-    that the engine takes whatever the config says.
+    that the engine takes whatever the config says.  ``needs_count`` says that a config without a count is no drafter's.
     """
 
     names: tuple[str, ...] = (_MODULES,)
@@ -50,6 +50,7 @@ class Reading:
     otherwise: int | None = None
     drafter: Part = Part.WHOLE
     only: int | None = None
+    needs_count: bool = False
 
 
 def _of(targets: str, quote: str, **reading: Any) -> Mapping[str, Sourced[Reading]]:
@@ -57,6 +58,15 @@ def _of(targets: str, quote: str, **reading: Any) -> Mapping[str, Sourced[Readin
     read = in_engine(Reading(**reading), "reading of a config", _SPECULATIVE, quote)
     return dict.fromkeys(targets.split(), read)
 
+
+_GEMMA4_ASSISTANTS: Final = ("gemma4_assistant", "gemma4_unified_assistant")
+GEMMA4_DRAFTERS: Final = in_engine(
+    frozenset({"gemma4_mtp", *_GEMMA4_ASSISTANTS}),
+    "model types",
+    _SPECULATIVE,
+    'if hf_config.model_type in ("gemma4_assistant", "gemma4_unified_assistant"): hf_config.model_type = "gemma4_mtp"',
+)
+"""Draft models that read the target's KV cache and have none of their own."""
 
 _COUNT: Final = 'n_predict = getattr(hf_config, "num_nextn_predict_layers", None)'
 _COUNT_OR_ONE: Final = 'n_predict = getattr(hf_config, "num_nextn_predict_layers", 1)'
@@ -72,10 +82,18 @@ MTP_READINGS: Mapping[str, Sourced[Reading]] = MappingProxyType(
             "exaone_moe_mtp exaone4_5 exaone4_5_mtp hy_v3 hy_v4",
             _COUNT,
         ),
-        **_of("dots3_note nemotron_h nemotron_h_puzzle nemotron_h_mtp longcat_flash", _COUNT_OR_ONE, otherwise=1),
+        **_of("dots3_note nemotron_h_mtp longcat_flash", _COUNT_OR_ONE, otherwise=1),
+        **_of("nemotron_h nemotron_h_puzzle", "and hf_config.num_nextn_predict_layers > 0", needs_count=True),
+        **_of(
+            "NemotronH_Super_Omni_Reasoning_V3 NemotronH_Omni_Reasoning_V3",
+            "hf_config = hf_config.text_config",
+            parts=(Part.LANGUAGE,),
+            drafter=Part.LANGUAGE,
+            needs_count=True,
+        ),
         **_of(
             "step3p5 step3p7 Step3p5ForCausalLM Step3p7ForConditionalGeneration step5 step5_vl Step5ForCausalLM "
-            "Step5ForConditionalGeneration NemotronH_Super_Omni_Reasoning_V3 NemotronH_Omni_Reasoning_V3",
+            "Step5ForConditionalGeneration",
             _COUNT_OR_ONE,
             parts=(Part.LANGUAGE,),
             otherwise=1,
@@ -134,7 +152,7 @@ MTP_READINGS: Mapping[str, Sourced[Reading]] = MappingProxyType(
         ),
         **_of("RadioMBartPrefixForCausalLM", '"architectures": ["ParseAuxMTPModel"], "n_predict": 1,', only=1),
         **_of(
-            "gemma4_assistant gemma4_unified_assistant",
+            " ".join(_GEMMA4_ASSISTANTS),
             'hf_config.update({"n_predict": 1, "architectures": ["Gemma4MTPModel"]})',
             names=(),
             otherwise=1,
@@ -145,11 +163,27 @@ MTP_READINGS: Mapping[str, Sourced[Reading]] = MappingProxyType(
 
 def mtp_layers(config: Mapping[str, Any]) -> MtpLayers:
     """Of a config that the engine does not rewrite, what it says itself."""
+    found = _reading(config)
+    return _read(config, _AS_WRITTEN if found is None else found)
+
+
+def is_mtp_drafter(config: Mapping[str, Any]) -> bool:
+    """Whether the engine makes an MTP drafter of a draft model's config without being told the method."""
+    found = _reading(config)
+    if found is None or config.get("model_type") == _REFUSED:
+        return False
+    return not found.needs_count or bool(_read(config, found).predicted_tokens)
+
+
+_REFUSED: Final = "deepseek_v41"
+"""Its checkpoints have no MTP layers that the engine could draft with."""
+
+
+def _reading(config: Mapping[str, Any]) -> Reading | None:
     architectures = config.get("architectures")
     first = architectures[0] if isinstance(architectures, list) and architectures else None
     names = (name for name in (first, config.get("model_type")) if isinstance(name, str))
-    found = next((MTP_READINGS[name] for name in names if name in MTP_READINGS), None)
-    return _read(config, _AS_WRITTEN if found is None else found.value)
+    return next((MTP_READINGS[name].value for name in names if name in MTP_READINGS), None)
 
 
 _AS_WRITTEN: Final = Reading(names=("n_predict", _MODULES, _HIDDEN), parts=(Part.WHOLE, Part.LANGUAGE))
