@@ -111,6 +111,18 @@ def test_other_drafters_are_compiled(root: Path) -> None:
 
 
 @roots
+def test_no_other_drafter_with_pieces_of_its_own_is_left_uncompiled(root: Path) -> None:
+    """Those that are have FULL graphs alone, none, or run on Model Runner V1."""
+    reader = CompiledReader(root)
+    uncompiled = {name for name, drafter in reader.drafters().items() if not reader.is_compiled(*drafter)}
+
+    assert uncompiled - UNCOMPILED_MTP_DRAFTERS.keys() <= {
+        *("DFlash2BeamDraftModel", "DSparkDraftModel", "DSparkV41DraftModel", "K3DSparkModel"),
+        *("ExtractHiddenStatesModel", "MedusaModel"),
+    }
+
+
+@roots
 def test_their_targets_are_the_engines(root: Path) -> None:
     targets = {name: targets_by_drafter(root)[name] - {name} for name in uncompiled_drafters(root)}
 
