@@ -68,6 +68,14 @@ GEMMA4_DRAFTERS: Final = in_engine(
 )
 """Draft models that read the target's KV cache and have none of their own."""
 
+WITHOUT_MTP_LAYERS: Final = in_engine(
+    frozenset({"deepseek_v41"}),
+    "model types",
+    _SPECULATIVE,
+    '"DeepSeek V4.1 has no classic-MTP draft: its " "checkpoints ship DSpark stages under mtp.* "',
+)
+"""Targets that the engine refuses to draft for by MTP, whatever their config counts."""
+
 _COUNT: Final = 'n_predict = getattr(hf_config, "num_nextn_predict_layers", None)'
 _COUNT_OR_ONE: Final = 'n_predict = getattr(hf_config, "num_nextn_predict_layers", 1)'
 _HIDDEN: Final = "mtp_num_hidden_layers"
@@ -170,13 +178,9 @@ def mtp_layers(config: Mapping[str, Any]) -> MtpLayers:
 def is_mtp_drafter(config: Mapping[str, Any]) -> bool:
     """Whether the engine makes an MTP drafter of a draft model's config without being told the method."""
     found = _reading(config)
-    if found is None or config.get("model_type") == _REFUSED:
+    if found is None or config.get("model_type") in WITHOUT_MTP_LAYERS.value:
         return False
     return not found.needs_count or bool(_read(config, found).predicted_tokens)
-
-
-_REFUSED: Final = "deepseek_v41"
-"""Its checkpoints have no MTP layers that the engine could draft with."""
 
 
 def _reading(config: Mapping[str, Any]) -> Reading | None:

@@ -42,6 +42,7 @@ from servespec.compiler.resolve.graph_request import (
 )
 from servespec.compiler.resolve.load_aware import LoadAware, named_as_written, resolve_load_aware
 from servespec.compiler.resolve.model_runner import ModelRunner, resolve_model_runner
+from servespec.compiler.resolve.mtp_refusals import mtp_refusals
 from servespec.compiler.resolve.questions import (
     attention_question,
     batch_request,
@@ -175,6 +176,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         refusals=named_as_written(
             (
                 *context_refusals(request),
+                *mtp_refusals(request, drafting),
                 *limits.findings,
                 *runner.findings,
                 *mode.findings,
