@@ -6,6 +6,7 @@ from typing import Any
 
 from servespec.compiler.checkpoint import Checkpoint
 from servespec.compiler.facts.model_traits import ModelTraits, derived_max_model_len, model_traits, text_config
+from servespec.compiler.facts.mtp_layers import mtp_layers
 from servespec.provenance import Resolved
 from servespec.units import Tokens
 
@@ -23,21 +24,20 @@ class Model:
     checkpoint: Checkpoint | None = None
 
     @property
-    def mtp_modules(self) -> int | None:
-        """Multi-token-prediction modules that run in turn; None where the config names none.
+    def text_architectures(self) -> tuple[str, ...]:
+        """What the language part of a multimodal config names for itself."""
+        named = text_config(self.config).get("architectures")
+        return tuple(name for name in named if isinstance(name, str)) if isinstance(named, list) else ()
 
-        Source: vllm/config/speculative.py: SpeculativeConfig.use_multi_module_mtp.
-        """
-        return self._integer("num_nextn_predict_layers")
+    @property
+    def mtp_modules(self) -> int:
+        """Multi-token-prediction modules that run in turn."""
+        return mtp_layers(self.config).modules
 
     @property
     def draft_tokens(self) -> int | None:
-        """How many tokens the model's own draft layers predict, the engine's `n_predict`.
-
-        Source: vllm/config/speculative.py: SpeculativeConfig.hf_config_override.
-        """
-        own = self._integer("n_predict")
-        return self.traits.num_nextn_predict_layers if own is None else own
+        """How many tokens the model's own draft layers predict, the engine's `n_predict`."""
+        return mtp_layers(self.config).predicted_tokens
 
     @property
     def block_size(self) -> int | None:

@@ -391,10 +391,11 @@ P154 = Rule(
     "load-aware compact verification capacity",
 )  # fmt: skip
 P155 = Rule(
-    "P155", "drafter-not-compiled", Severity.WARNING, "the drafter's PIECEWISE graphs capture nothing",
+    "P155", "drafter-not-compiled", Severity.WARNING, "the drafter can have no PIECEWISE graphs",
     "PIECEWISE graphs are of the pieces into which torch.compile cuts a model, or of a breakable capture. Some of the "
-    "engine's MTP drafters have no class that it compiles. Their draft step 0 is then dispatched to PIECEWISE graphs "
-    "that hold nothing, and runs eagerly, whatever the coverage says; FULL graphs of it are captured as planned.",
+    "engine's MTP drafters have no class that it compiles. The engine runs such a drafter at every PIECEWISE size, "
+    "counts that as captured and dispatches to it, and nothing was captured: draft step 0 runs eagerly. The plan has "
+    "no such graphs; FULL graphs of draft step 0 are captured as planned.",
     "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.run_pw_graph",
 )  # fmt: skip
 

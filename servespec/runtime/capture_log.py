@@ -2,6 +2,7 @@
 
 The engine shows one progress bar for each graph manager and mode; its last state in the log counts the graphs that
 were really captured, LoRA cases and tiers together.  A profiling pass shows bars too, so the last of a name counts.
+A manager of a model that nothing cuts has a bar of PIECEWISE sizes at which the model ran and nothing was captured.
 Source: vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.capture, and the speculators' progress_bar_desc.
 """
 
@@ -11,6 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.graphs.managers import managers_of
 from servespec.compiler.graphs.shape import Routine, Row, Runner, Shape
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import Diagnostic, Place
@@ -63,21 +66,29 @@ def planned_counts(plan: Plan) -> Mapping[Bar, int]:
 
 def bar_of(graphs: Shape | Row, method: str) -> Bar:
     """The bar that counts a shape, or all of a row."""
-    return (_title(graphs, method), str(graphs.mode))
+    return (_title(graphs.runner, graphs.routine, method), str(graphs.mode))
 
 
-def _title(graphs: Shape | Row, method: str) -> str:
-    if graphs.runner is Runner.TARGET:
+def empty_bars(plan: Plan) -> frozenset[Bar]:
+    """The bars that count sizes at which nothing is captured."""
+    method = plan.resolution.drafting.method.value or ""
+    without_pieces = (one for one in managers_of(plan.resolution.frame) if not one.has_pieces)
+    return frozenset((_title(one.runner, one.decode, method), str(CudaGraphMode.PIECEWISE)) for one in without_pieces)
+
+
+def _title(runner: Runner, routine: Routine, method: str) -> str:
+    if runner is Runner.TARGET:
         return ""
-    if graphs.routine in (Routine.STEP0_PIECEWISE, Routine.STEP0_UNIFORM):
+    if routine in (Routine.STEP0_PIECEWISE, Routine.STEP0_UNIFORM):
         return "prefill"
-    return "decode" if graphs.routine is Routine.LATER_STEPS else _BLOCK_TITLES.get(method, method)
+    return "decode" if routine is Routine.LATER_STEPS else _BLOCK_TITLES.get(method, method)
 
 
 def log_capture(plan: Plan, log_path: Path) -> Capture:
     """What the log shows of the capture."""
     log = whole_log(log_path)
-    planned, captured = planned_counts(plan), captured_counts(log)
+    planned, empty = planned_counts(plan), empty_bars(plan)
+    captured = {bar: count for bar, count in captured_counts(log).items() if bar not in empty}
     return Capture(
         evidence=Evidence.LOG,
         rows=tuple(_row_captures(plan, planned, captured)),

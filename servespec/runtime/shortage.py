@@ -16,7 +16,7 @@ from servespec.compiler.graphs.managers import managers_of, own_shapes
 from servespec.compiler.graphs.shape import Runner, Shape
 from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
-from servespec.runtime.capture_log import bar_of, last_bar, planned_counts
+from servespec.runtime.capture_log import bar_of, empty_bars, last_bar, planned_counts
 from servespec.runtime.capture_report import graph_of
 from servespec.runtime.engine_log import LogTail, Phase, log_end
 
@@ -126,7 +126,7 @@ def _of_record(plan: Plan, record: dict[str, Any]) -> tuple[Phase, Shape | None]
 
 def _of_log(plan: Plan, log: str, log_path: Path) -> tuple[Phase, Shape | None]:
     phase, bar = LogTail(log_path).advance(), last_bar(log)
-    if phase is not Phase.CAPTURING or bar is None:
+    if phase is not Phase.CAPTURING or bar is None or bar.name in empty_bars(plan):
         return phase, None
     if bar.total != planned_counts(plan).get(bar.name):
         return Phase.PROFILING, None

@@ -213,6 +213,15 @@ class Manager:
         assert set(self._manager.graphs) <= set(taken)
         return tuple(_plain(desc) for desc in dict.fromkeys(taken))
 
+    @property
+    def held(self) -> tuple[Graph, ...]:
+        """The graphs that a capture left in the manager itself."""
+        return tuple(_plain(desc) for desc in self._manager.graphs)
+
+    def run_pieces(self, model: Callable[..., Any], **inputs: Any) -> Any:
+        """A step that was dispatched to a PIECEWISE graph."""
+        return self._manager.run_pw_graph(model, inputs)
+
     def dispatch(
         self,
         num_requests: int,

@@ -84,6 +84,19 @@ def uncompiled_drafters(root: Path) -> frozenset[str]:
 
 
 @roots
+def test_of_a_model_that_nothing_cuts_the_engine_captures_no_pieces_and_dispatches_to_them(root: Path) -> None:
+    manager = oracle.stock_manager(
+        root, sizes=(2, 8), max_size=8, max_num_seqs=4, mode="FULL_AND_PIECEWISE", decode_query_len=2
+    )
+    ran = {graph.mode for graph in manager.captured()}
+
+    assert ran == {"PIECEWISE", "FULL"}
+    assert {graph.mode for graph in manager.held} == {"FULL"}
+    assert manager.dispatch(1, 5, None).mode == "PIECEWISE"
+    assert manager.run_pieces(lambda tokens: f"{tokens} ran eagerly", tokens=5) == "5 ran eagerly"
+
+
+@roots
 def test_drafters_that_nothing_compiles_are_the_engines(root: Path) -> None:
     since = SINCE_0_33 if oracle.engine_version(root) == "0.32.0" else set()
 
@@ -95,6 +108,18 @@ def test_other_drafters_are_compiled(root: Path) -> None:
     others = targets_by_drafter(root).keys() - uncompiled_drafters(root)
 
     assert others >= {"DeepSeekMTPModel", "Qwen3NextMTP", "Gemma4MTPModel", "NemotronHMTPModel"}
+
+
+@roots
+def test_no_other_drafter_with_pieces_of_its_own_is_left_uncompiled(root: Path) -> None:
+    """Those that are have FULL graphs alone, none, or run on Model Runner V1."""
+    reader = CompiledReader(root)
+    uncompiled = {name for name, drafter in reader.drafters().items() if not reader.is_compiled(*drafter)}
+
+    assert uncompiled - UNCOMPILED_MTP_DRAFTERS.keys() <= {
+        *("DFlash2BeamDraftModel", "DSparkDraftModel", "DSparkV41DraftModel", "K3DSparkModel"),
+        *("ExtractHiddenStatesModel", "MedusaModel"),
+    }
 
 
 @roots

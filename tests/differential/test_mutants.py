@@ -218,7 +218,7 @@ MUTANTS = (
     ),
     Mutant("inventory", "for case in manager.lora_cases:", "for case in (0,):"),
     Mutant("inventory", "yield from _microbatch_twin(with_case, manager.microbatching)", "pass"),
-    Mutant("inventory", "manager.mode.mixed_mode() is not CudaGraphMode.NONE:", "True:"),
+    Mutant("inventory", "_captured_mixed_mode(manager) is not CudaGraphMode.NONE:", "True:"),
     Mutant("inventory", "if manager.mode.separate_routine() and", "if"),
     Mutant("inventory", "bound = Requests(min(tokens, max_num_seqs))", "bound = Requests(tokens)"),
     Mutant("inventory", "if mode is CudaGraphMode.FULL else None", "if mode is not CudaGraphMode.FULL else None"),

@@ -19,6 +19,7 @@ import pytest
 
 from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import DEVICES, is_sm100
+from servespec.compiler.facts.mtp_drafters import uncompiled_mtp_drafter
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import SpecError
 from tests.differential import engine_oracle as oracle
@@ -198,7 +199,10 @@ def config_of(folder: str) -> Json:
 
 
 class Told(NamedTuple):
-    """What the command line tells the engine. ``mode``, ``drafts_in_full`` and ``in_place_metadata`` are the plan's."""
+    """What the command line tells the engine. ``mode``, ``drafts_in_full`` and ``in_place_metadata`` are the plan's.
+
+    ``cuts_drafter`` is false where PIECEWISE graphs of the drafter would hold nothing.
+    """
 
     root: Path
     sm100: bool
@@ -209,6 +213,7 @@ class Told(NamedTuple):
     drafts_in_full: bool
     in_place_metadata: bool
     breakable: bool
+    cuts_drafter: bool
     lora_cases: tuple[int, ...]
     microbatch_threshold: int | None
     verify_limit: int | None
@@ -230,6 +235,7 @@ def told(root: Path, plan: Plan) -> Told:
         drafts_in_full=frame.drafter.mode is not CudaGraphMode.NONE,
         in_place_metadata=frame.drafter.fused_later_steps,
         breakable=breaks_graphs(root, plan, config),
+        cuts_drafter=breaks_graphs(root, plan, config) or not drafts_uncompiled(drafting, config),
         lora_cases=lora_cases_of(root, line),
         microbatch_threshold=line.number("--dbo-decode-token-threshold", 32) if line.has("--enable-dbo") else None,
         verify_limit=(1 << 30) // (4 * config["vocab_size"]) if limits.adaptive_verification else None,
@@ -241,6 +247,11 @@ def breaks_graphs(root: Path, plan: Plan, config: Json) -> bool:
     if variable is not None:
         return variable == "1"
     return not oracle.breakable_architectures(root).isdisjoint(config["architectures"])
+
+
+def drafts_uncompiled(drafting: Json, config: Json) -> bool:
+    """`test_mtp_drafters` finds the drafters in the engine."""
+    return drafting.get("method") == "mtp" and uncompiled_mtp_drafter(config["architectures"]) is not None
 
 
 def limits_of(line: CommandLine, drafting: Json, data_parallel_size: int) -> Limits:
@@ -339,10 +350,16 @@ def engine_graphs(told: Told) -> Graphs:
     decode = engine_target_decode(told, target)
     for attribute, manager in engine_drafters(told).items():
         mixed, uniform = _ROUTINES[attribute]
-        rows |= set(rows_of("drafter", (mixed, uniform), manager.mode, manager.captured))
+        held = [graph for graph in manager.captured if holds(told, graph)]
+        rows |= set(rows_of("drafter", (mixed, uniform), manager.mode, held))
         decode.update(engine_drafter_decode(told, attribute, (mixed, uniform), manager, target))
     steps = range(1, told.limits.max_num_batched_tokens + 1)
     return Graphs(frozenset(rows), decode, tuple(replay(target.dispatch(1, t, None)) for t in steps))
+
+
+def holds(told: Told, graph: Graph) -> bool:
+    """Whether a drafter's graph is more than a size at which it ran."""
+    return told.cuts_drafter or graph.mode != "PIECEWISE"
 
 
 def target_routines(told: Told) -> tuple[str, str]:
@@ -457,7 +474,8 @@ def engine_drafter_decode(
             continue
         step = drafter_step(told, attribute, manager.decode_query_len, target, n, k)
         routine = routines[step.uniform is not None]
-        found[routine, n] = within(told, step, lambda s: drafter_replay(attribute, manager, s))
+        ran = within(told, step, lambda s: drafter_replay(attribute, manager, s))
+        found[routine, n] = ran if told.cuts_drafter or ran[0] != "PIECEWISE" else ("EAGER", None, None)
     return found
 
 

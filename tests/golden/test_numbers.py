@@ -120,7 +120,7 @@ def test_adaptive_verification(gpu: str, expected: tuple[str, str]) -> None:
 def test_draft_step_0(method: str, gpu: str, k: int, piecewise: tuple[str, str], uniform: tuple[str, str]) -> None:
     model, speculative = {
         "eagle3": ("qwen3-8b", eagle3(k)),
-        "mtp of one module": ("glm-4.5-air", {"method": "mtp", "num_speculative_tokens": k}),
+        "mtp of one module": ("deepseek-v3", {"method": "mtp", "num_speculative_tokens": k}),
         "gemma-4-mtp": (
             "gemma-4",
             {"method": "mtp", "model": model_folder("gemma-4-mtp"), "num_speculative_tokens": k},

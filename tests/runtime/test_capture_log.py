@@ -7,7 +7,7 @@ import pytest
 
 from servespec.render.serve_text import capture_line
 from servespec.runtime.capture import Capture, RankCapture, RowCapture, Verdict
-from servespec.runtime.capture_log import captured_counts, log_capture, planned_counts
+from servespec.runtime.capture_log import captured_counts, empty_bars, log_capture, planned_counts
 from tests.plans import compiled, spec_of
 
 LOG = """(EngineCore pid=9) INFO Starting to load model\r
@@ -80,6 +80,19 @@ def test_a_manager_that_was_not_planned_is_an_error(tmp_path: Path) -> None:
     assert [finding.message for finding in found] == [
         "the decoder replay manager captured 3 PIECEWISE graphs; 0 were planned"
     ]
+
+
+def test_sizes_at_which_nothing_is_captured_are_no_graphs(tmp_path: Path) -> None:
+    """The engine runs an MTP drafter that nothing compiles at its PIECEWISE sizes, and shows a bar for them."""
+    sections: dict[str, Any] = {"engine": {"version": "0.33.0", "lowering": "legacy"}}
+    mtp = {"method": "mtp", "num_speculative_tokens": 1}
+    plan = compiled(spec_of("glm-4.5-air", "h200", speculative=mtp, **sections))
+    counts = {**planned_counts(plan), ("prefill", "PIECEWISE"): 51}
+
+    capture = log_capture(plan, _log_of(tmp_path, counts))
+
+    assert empty_bars(plan) == {("prefill", "PIECEWISE")}
+    assert (capture.findings, capture.verdict) == ((), Verdict.AS_PLANNED)
 
 
 def test_a_log_without_bars_is_a_warning(tmp_path: Path) -> None:

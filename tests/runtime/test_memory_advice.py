@@ -112,6 +112,18 @@ def test_every_graph_is_found_by_the_record_and_by_the_log(at: int, tmp_path: Pa
         assert (found.wanted_bytes, found.free_bytes) == (2 * GIB, GIB // 2)
 
 
+def test_a_size_at_which_nothing_is_captured_is_no_graph_of_the_plan(tmp_path: Path) -> None:
+    mtp = {"method": "mtp", "num_speculative_tokens": 1}
+    plan = compiled(spec_of("glm-4.5-air", "h200", engine=EXTENSION, speculative=mtp))
+    log = tmp_path / "engine.log"
+    bar = "Capturing prefill CUDA graphs (PIECEWISE):  9%|#  | 3/51 [00:01<00:00]"
+    log.write_text(f"{bar}\n{TORCH.format(wanted='2.00 GiB')}\n", encoding="utf-8")
+
+    found = read_shortage(plan, tmp_path, log)
+
+    assert (found.phase, found.shape) == (Phase.CAPTURING, None)
+
+
 def test_the_finding_names_runner_shape_and_free_memory(tmp_path: Path) -> None:
     plan = plan_of()
     later = next(one for one in capture_order(plan) if one.routine is Routine.LATER_STEPS and one.requests == 96)

@@ -359,8 +359,8 @@ def test_a_breakable_model_falls_further() -> None:
 def test_a_model_that_is_not_compiled_after_all_loses_its_pieces() -> None:
     request = ModeRequest(version="0.33.0")
 
-    assert resolve_mode(request, ALWAYS, "X", 1, has_compiled_submodule=False).mode is DECODE
-    assert resolve_mode(ModeRequest(version="0.33.0", **V1), ALWAYS, "X", 1, has_compiled_submodule=False).mode is BOTH
+    assert resolve_mode(request, ALWAYS, "X", 1, supports_compile=False).mode is DECODE
+    assert resolve_mode(ModeRequest(version="0.33.0", **V1), ALWAYS, "X", 1, supports_compile=False).mode is BOTH
 
 
 @pytest.mark.parametrize("target", list(CudaGraphMode))

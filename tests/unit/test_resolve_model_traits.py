@@ -50,7 +50,6 @@ DEEPSEEK_V32 = {
     "v_head_dim": 128,
     "index_topk": 2048,
     "n_routed_experts": 256,
-    "num_nextn_predict_layers": 1,
     "max_position_embeddings": 163840,
     "rope_scaling": {"type": "yarn", "factor": 40},
     "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]},
@@ -87,7 +86,7 @@ def test_latent_and_sparse_attention() -> None:
     traits = model_traits(DEEPSEEK_V32)
 
     assert (traits.is_mla, traits.uses_sparse_index, traits.head_size) == (True, True, 576)
-    assert (traits.num_experts, traits.num_nextn_predict_layers) == (256, 1)
+    assert traits.num_experts == 256
     assert traits.quantization_method == "fp8"
     assert model_traits({**DEEPSEEK_V32, "is_causal": False}).is_mla is False
     assert model_traits({**DEEPSEEK_V32, "model_type": "llama"}).is_mla is False

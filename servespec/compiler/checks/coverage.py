@@ -96,7 +96,7 @@ def _draft_eager_after_choice(subject: Findable) -> Iterator[Diagnostic]:
 def _cover_choice(subject: Findable, tokens: int) -> str:
     frame = subject.frame
     own_mode = frame.drafter.mode if frame.drafter.kind is DrafterKind.MULTI_MODULE_MTP else frame.mode
-    if not own_mode.has_piecewise():
+    if not own_mode.has_piecewise() or not frame.drafter.has_pieces:
         breakable = f"{subject.line('compilation', 'breakable_cudagraph', 'true')} has them"
         return breakable if frame.mode.has_piecewise() else "a `cudagraph_mode` with PIECEWISE graphs serves them"
     needed = _graph_tokens(subject, min(tokens, frame.most_verified_tokens or tokens))

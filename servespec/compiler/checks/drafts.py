@@ -6,17 +6,14 @@ from itertools import pairwise
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable, prefill_cap, sizing_place, with_extension
-from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.graph_sizes import GAP_ACCEPTANCE_LOSS, SPARSE_VERIFICATION_TIME
-from servespec.compiler.facts.mtp_drafters import uncompiled_mtp_drafter
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Routine, Shape
 from servespec.compiler.graphs.split import VerificationGrid, split_shapes
 from servespec.compiler.memory.graph_lines import graph_lines
 from servespec.compiler.memory.stage import stages_of
 from servespec.compiler.remedies import graph_remedies
-from servespec.compiler.resolve.request import engine_field
-from servespec.compiler.resolve.resolution import Resolution
+from servespec.compiler.resolve.compiled_parts import uncompiled_drafter
 from servespec.diagnostics import Diagnostic
 from servespec.units import size_words
 
@@ -139,30 +136,21 @@ def _all_drafts_in_every_tier(subject: Findable) -> Iterator[Diagnostic]:
 
 
 def _drafter_not_compiled(subject: Findable) -> Iterator[Diagnostic]:
-    """An MTP drafter without a compiled piece, where only such pieces would be captured."""
-    pieces = [s for s in subject.shapes if s.routine is Routine.STEP0_PIECEWISE and s.mode is CudaGraphMode.PIECEWISE]
-    drafter = _own_mtp_drafter(subject.resolution)
-    if not pieces or drafter is None or subject.resolution.values["compilation.breakable_cudagraph"].value:
+    """An MTP drafter that nothing cuts, where the target has PIECEWISE graphs."""
+    frame = subject.frame
+    is_step0 = frame.drafter.kind is DrafterKind.AUTOREGRESSIVE
+    if not is_step0 or frame.drafter.has_pieces or not frame.mode.has_piecewise():
         return
+    drafter = uncompiled_drafter(subject.resolution.request, subject.resolution.drafting)
     message = (
-        f"the {len(pieces)} PIECEWISE graphs of draft step 0 capture nothing: torch.compile takes no part of "
-        f"`{drafter}`, which runs eagerly in every step that has no FULL graph"
+        f"draft step 0 has no PIECEWISE graphs: torch.compile takes no part of `{drafter}`, which runs eagerly in "
+        "every step that has no FULL graph"
     )
     help_text = (
         f"write {subject.line('compilation', 'breakable_cudagraph', 'true')}, which captures them and runs the target "
         "without torch.compile; no cap or size changes it"
     )
     yield rules.P155.at(subject.key_place("speculative"), message, help_text)
-
-
-def _own_mtp_drafter(resolution: Resolution) -> str | None:
-    """The engine's class that drafts, if nothing compiles it; models of Transformers bring another one."""
-    request = resolution.request
-    is_mtp = resolution.drafting.method.value == "mtp"
-    if not is_mtp or request.draft is None or engine_field(request.spec, "model", "model_impl", "auto") != "auto":
-        return None
-    traits = request.draft.traits
-    return uncompiled_mtp_drafter(filter(None, (traits.model_type, *traits.architectures)))
 
 
 CHECKS: tuple[Check, ...] = (

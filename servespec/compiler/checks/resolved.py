@@ -9,8 +9,11 @@ from servespec.compiler.engine_refusals import engine_refusals
 from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.graphs.split import CaptureFields
 from servespec.compiler.memory.split import PARTITION_VARIABLE, layer_partition, split_of
+from servespec.compiler.resolve.compiled_parts import uncompiled_target
 from servespec.compiler.resolve.model_runner import ModelRunner
+from servespec.compiler.resolve.resolution import Resolution
 from servespec.compiler.resolve.step import Refusal, Weight
+from servespec.compiler.resolve.worker_mode import NOTHING_CUT
 from servespec.diagnostics import Diagnostic
 from servespec.schema.source import SpecPath
 
@@ -43,7 +46,10 @@ def _mode_changed(subject: Findable) -> Iterator[Diagnostic]:
         return
     step = resolution.steps[-1]
     message = f"`cudagraph_mode: {asked}` becomes `{got}`: {step.because}"
-    yield rules.R104.at(subject.place("compilation", "cudagraph_mode"), message, f"write `{got}` to say so yourself")
+    help_text = f"write `{got}` to say so yourself"
+    if _loses_pieces(resolution):
+        help_text = f"{_cut_at_run_time(subject)}; or {help_text}"
+    yield rules.R104.at(subject.place("compilation", "cudagraph_mode"), message, help_text)
 
 
 def _default_mode_lost(subject: Findable) -> Iterator[Diagnostic]:
@@ -59,6 +65,25 @@ def _default_mode_lost(subject: Findable) -> Iterator[Diagnostic]:
     help_text = f"`attention: {{backend: {backends[0]}}}` may keep them" if backends else ""
     message = f"FULL decode graphs are lost: {step.because}"
     yield rules.R104.at(subject.place("attention", "backend"), message, help_text)
+
+
+def _default_pieces_lost(subject: Findable) -> Iterator[Diagnostic]:
+    """The PIECEWISE graphs of the default mode, of a model that nothing compiles."""
+    resolution = subject.resolution
+    model = uncompiled_target(resolution.request)
+    if model is None or resolution.asked_mode is not None or not _loses_pieces(resolution):
+        return
+    message = f"PIECEWISE graphs are lost: torch.compile takes no part of `{model}`"
+    yield rules.R104.at(subject.place("model", "id"), message, _cut_at_run_time(subject))
+
+
+def _loses_pieces(resolution: Resolution) -> bool:
+    """Whether the last of what changed the mode is that nothing cuts the model."""
+    return bool(resolution.steps) and resolution.steps[-1].because == NOTHING_CUT
+
+
+def _cut_at_run_time(subject: Findable) -> str:
+    return f"write {subject.line('compilation', 'breakable_cudagraph', 'true')}, which cuts graphs at run time"
 
 
 def _runner_v1(subject: Findable) -> Iterator[Diagnostic]:
@@ -113,6 +138,7 @@ CHECKS: tuple[Check, ...] = (
     _engine_refuses,
     _mode_changed,
     _default_mode_lost,
+    _default_pieces_lost,
     _runner_v1,
     _backend_ambiguous,
     _layer_partition,

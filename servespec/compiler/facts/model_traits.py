@@ -60,7 +60,6 @@ class ModelTraits:
     max_position_embeddings: int | None
     num_experts: int | None
     num_experts_per_token: int | None
-    num_nextn_predict_layers: int | None
     layer_types: tuple[str, ...] | None
     sliding_window: int | None
     attn_logit_softcapping: float | None
@@ -117,7 +116,6 @@ def model_traits(config: Config, version: str = "0.33.0") -> ModelTraits:
         max_position_embeddings=_integer(text, "max_position_embeddings"),
         num_experts=experts,
         num_experts_per_token=_integer(text, *EXPERTS_PER_TOKEN_NAMES.value),
-        num_nextn_predict_layers=_layers(text, "num_nextn_predict_layers", "mtp_num_hidden_layers"),
         layer_types=_strings(text.get("layer_types")),
         sliding_window=_sliding_window(text),
         attn_logit_softcapping=_number(text, "attn_logit_softcapping"),

@@ -40,7 +40,7 @@ def _manager_shapes(manager: Manager, sizes: ManagerSizes, max_num_seqs: Request
 
 def _one_case(manager: Manager, sizes: ManagerSizes, max_num_seqs: Requests) -> Iterator[Shape]:
     """The shapes for one LoRA case, without microbatch twins."""
-    if manager.mixed is not None and manager.mode.mixed_mode() is not CudaGraphMode.NONE:
+    if manager.mixed is not None and _captured_mixed_mode(manager) is not CudaGraphMode.NONE:
         yield from _mixed(manager, sizes.mixed_tokens, max_num_seqs)
     if manager.mode.separate_routine() and manager.mode.decode_mode() is CudaGraphMode.FULL:
         if manager.varlen:
@@ -49,6 +49,11 @@ def _one_case(manager: Manager, sizes: ManagerSizes, max_num_seqs: Requests) -> 
             yield from _varlen(manager, sizes.varlen_tokens, max_num_seqs)
         else:
             yield from _uniform(manager, manager.decode, sizes.decode_requests)
+
+
+def _captured_mixed_mode(manager: Manager) -> CudaGraphMode:
+    mode = manager.mode.mixed_mode()
+    return CudaGraphMode.NONE if mode is CudaGraphMode.PIECEWISE and not manager.has_pieces else mode
 
 
 def _mixed(manager: Manager, sizes: Iterable[Tokens], max_num_seqs: Requests) -> Iterator[Shape]:

@@ -40,12 +40,14 @@ class Drafter:
 
     ``query_len`` is that of its block (BLOCK, MULTI_MODULE_MTP); ``mode`` the mode of its block manager after the
     drafter's own attention support is known; ``fused_later_steps`` says that one graph holds all later steps of a K.
+    ``has_pieces`` is false where neither torch.compile nor a breakable capture cuts it.
     """
 
     kind: DrafterKind
     mode: CudaGraphMode = CudaGraphMode.NONE
     query_len: TokensPerRequest = _ONE_TOKEN
     fused_later_steps: bool = True
+    has_pieces: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ class Manager:
     ``draft_steps`` lists the Ks a later-steps manager is specialised to; empty means not specialised.
     ``fixed`` is the routine of batches that a manager of adaptive verification runs with all drafts, with the reach of
     each query length; None where it has none.
+    ``has_pieces`` is false where the engine runs through the PIECEWISE sizes of ``mode`` and captures nothing, because
+    nothing cuts the model: the steps that it dispatches to them run eagerly.
     """
 
     runner: Runner
@@ -146,6 +150,7 @@ class Manager:
     mixed_limit_tokens: Tokens | None = None
     fixed: Routine | None = None
     fixed_reach: Mapping[TokensPerRequest, Requests] = field(default_factory=dict)
+    has_pieces: bool = True
 
     @property
     def varlen(self) -> bool:
@@ -224,6 +229,7 @@ def _step0(frame: GraphFrame) -> Manager:
         reach=_uniform_reach(frame),
         captured_tiers=_captured_tiers(frame, frame.query_len),
         mixed_limit_tokens=_mixed_limit(frame, frame.query_len),
+        has_pieces=frame.drafter.has_pieces,
     )
 
 

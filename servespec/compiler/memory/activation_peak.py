@@ -11,10 +11,10 @@ from servespec.compiler.facts.memory import (
     PADDED_HEADS,
     SAMPLER_LOGIT,
 )
+from servespec.compiler.graphs.shape import Runner
 from servespec.compiler.memory.auxiliary_states import aux_layers
 from servespec.compiler.memory.dimensions import CompressedDimensions, Dimensions
 from servespec.compiler.memory.expert_workspace import expert_workspace, gathered_ranks
-from servespec.compiler.memory.forward_passes import is_compiled
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
 from servespec.compiler.memory.split import Split
 from servespec.compiler.memory.stage import Stage
@@ -81,14 +81,15 @@ def _compiling_bytes(resolution: Resolution, target: Decoder, split: Split, stag
     """What the first kernels are tried on: tensors of their own, as large as those that they will read and write.
 
     They look tokens up, so that an embedding of one rank is among them.  The drafter's are tried while the target's
-    outputs wait.  Source: torch/_inductor/codegen/wrapper.py: generate_and_run_autotune_block.
+    outputs wait, if it is compiled.  Source: torch/_inductor/codegen/wrapper.py: generate_and_run_autotune_block.
     """
-    if not is_compiled(resolution) or _profiles_again(resolution):
+    if Runner.TARGET not in resolution.compiled or _profiles_again(resolution):
         return 0
     hidden_bytes = resolution.frame.max_num_batched_tokens * target.dimensions.hidden * _ELEMENT_BYTES
     embedding_bytes = target.dimensions.vocabulary // split.tensor * target.dimensions.hidden * _ELEMENT_BYTES
     tried = embedding_bytes + EXAMPLE_TENSORS.value * hidden_bytes if stage.is_first else 0
-    if resolution.request.draft is None or not stage.is_last:
+    has_drafter = resolution.request.draft is not None and Runner.DRAFTER in resolution.compiled
+    if not has_drafter or not stage.is_last:
         return tried
     drafters = _handed_to_drafter(resolution) + DRAFT_EXAMPLE_TENSORS.value
     return max(tried, embedding_bytes + drafters * hidden_bytes + CACHE_FLUSH.value)

@@ -3,11 +3,11 @@
 from dataclasses import replace
 from typing import Any
 
-from servespec.compiler.facts.cudagraph_mode import CompilationMode
 from servespec.compiler.facts.graph_memory import DSPARK_LAYERS, GIVEN_RESIDUAL_METHODS
 from servespec.compiler.facts.list_readers import split_accumulator_bytes
 from servespec.compiler.facts.model_traits import ModelTraits
 from servespec.compiler.graphs.managers import DrafterKind
+from servespec.compiler.graphs.shape import Runner
 from servespec.compiler.memory.auxiliary_states import aux_places
 from servespec.compiler.memory.compressed_pass import CompressedPass
 from servespec.compiler.memory.compressed_widths import compressed_pass, is_compressed
@@ -43,7 +43,7 @@ def target_pass(resolution: Resolution, splits: int, stage: Stage = WHOLE_MODEL)
             is_given_states=not stage.is_first,
             hands_on_states=not stage.is_last,
         )
-    plain = _decoder_pass(resolution, target, splits)
+    plain = _decoder_pass(resolution, Runner.TARGET, target, splits)
     own = _own_layers(resolution, plain.layers, stage)
     return replace(
         plain,
@@ -102,7 +102,7 @@ def draft_pass(resolution: Resolution, splits: int) -> ModelPass:
     if is_compressed(model.traits):
         whole = compressed_pass(resolution, model)
         return replace(whole, ratios=(0,) * layers, scores=None, forks_up_to=None, is_repeated=is_block)
-    own = replace(_decoder_pass(resolution, model, splits), layers=layers)
+    own = replace(_decoder_pass(resolution, Runner.DRAFTER, model, splits), layers=layers)
     if is_block:
         return own
     given = _reads_hidden_states(resolution)
@@ -121,7 +121,7 @@ def _own_draft_layers(resolution: Resolution) -> int:
     """Of a drafter in the target's own checkpoint."""
     target = resolution.request.target
     if resolution.drafting.method.value != "dspark":
-        return target.traits.num_nextn_predict_layers or 1
+        return target.draft_tokens or 1
     named = merged_config(target).get("n_mtp_layers")
     return named if isinstance(named, int) and named else DSPARK_LAYERS.value
 
@@ -139,7 +139,7 @@ def untold(model: Model) -> tuple[str, ...]:
     return tuple(name for name, value in needed.items() if not value)
 
 
-def _decoder_pass(resolution: Resolution, model: Model, splits: int) -> ForwardPass:
+def _decoder_pass(resolution: Resolution, runner: Runner, model: Model, splits: int) -> ForwardPass:
     traits, ranks = model.traits, resolution.request.spec.parallel.tensor_parallel_size
     hidden = _BF16_BYTES * (traits.hidden_size or 0)
     streams = merged_config(model).get("hc_mult")
@@ -154,26 +154,21 @@ def _decoder_pass(resolution: Resolution, model: Model, splits: int) -> ForwardP
         router=_BF16_BYTES * (traits.num_experts or 0),
         experts=expert_workspace(resolution, model),
         sums_over_ranks=ranks > 1,
-        is_compiled=is_compiled(resolution),
-        scale_group=_scale_group(resolution, model),
+        is_compiled=runner in resolution.compiled,
+        scale_group=_scale_group(resolution, model) if runner in resolution.compiled else 0,
         **_attention_widths(resolution, traits, splits),
     )
 
 
 def _scale_group(resolution: Resolution, model: Model) -> int:
-    """Elements that share a scale where the model's matrices read FP8; in eager models they are not counted.
+    """Elements that share a scale where the compiled model's matrices read FP8.
 
     On older devices the kernel reads bf16.
     Source: vllm/model_executor/layers/quantization/fp8.py: Fp8LinearMethod.__init__.
     """
     block = (model.traits.quantization_config or {}).get("weight_block_size")
     is_read = model.traits.quantization_method == "fp8" and resolution.device.compute_capability >= _FP8_CAPABILITY
-    return int(block[0]) if isinstance(block, list) and block and is_read and is_compiled(resolution) else 0
-
-
-def is_compiled(resolution: Resolution) -> bool:
-    """Whether all between two attention calls is one compiled piece."""
-    return resolution.compilation_mode is CompilationMode.VLLM_COMPILE
+    return int(block[0]) if isinstance(block, list) and block and is_read else 0
 
 
 def _attention_widths(resolution: Resolution, traits: ModelTraits, splits: int) -> dict[str, Any]:

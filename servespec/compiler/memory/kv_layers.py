@@ -10,6 +10,7 @@ from servespec.compiler.facts.memory import (
     SPARSE_FP8_TOKEN_BYTES,
 )
 from servespec.compiler.facts.model_traits import text_config
+from servespec.compiler.facts.mtp_layers import GEMMA4_DRAFTERS
 from servespec.compiler.facts.state_layers import STATE_LAYERS
 from servespec.compiler.memory.cache_terms import CacheTerms, terms_of
 from servespec.compiler.memory.compress_ratios import block_draft_layers, compresses_context
@@ -115,7 +116,7 @@ def _retained_tokens(resolution: Resolution) -> int:
     Source: vllm/config/vllm.py: VllmConfig.num_prefill_lookahead_tokens.
     """
     draft = resolution.request.draft
-    runs_in_turn = resolution.drafting.method.value == "mtp" and draft is not None and (draft.mtp_modules or 1) > 1
+    runs_in_turn = resolution.drafting.method.value == "mtp" and draft is not None and draft.mtp_modules > 1
     return max(0, resolution.frame.num_speculative_tokens - 1) if runs_in_turn else 0
 
 
@@ -306,7 +307,7 @@ def _drafter_layers(resolution: Resolution, target: TargetCaches) -> tuple[KvLay
         return ()
     if draft is None:
         return "the draft model's config.json is not known"
-    if draft.traits.model_type == "gemma4_mtp":
+    if draft.traits.model_type in GEMMA4_DRAFTERS.value:
         return ()
     if draft is request.target:
         is_alike = draft_kv_cache_dtype(request, method) == target.terms.dtype

@@ -78,18 +78,21 @@ def verification_refusals(
     return adaptive_verification_refusals(candidates[0], question)
 
 
-def drafter_of(drafting: Drafting, mode: ModeResolution, attention: DraftAttention, version: str) -> Drafter:
+def drafter_of(
+    drafting: Drafting, mode: ModeResolution, attention: DraftAttention, version: str, *, is_compiled: bool
+) -> Drafter:
     routines = {
         DrafterKind.BLOCK: DrafterRoutine.BLOCK,
         DrafterKind.MULTI_MODULE_MTP: DrafterRoutine.MULTI_MODULE_MTP,
     }
     routine = routines.get(drafting.kind)
-    block_mode = CudaGraphMode.NONE
+    block_mode, breakable = CudaGraphMode.NONE, mode.breakable.value
     if routine is not None:
-        block_mode = drafter_mode(routine, mode.mode, attention.support[0], mode.breakable.value, version).value
+        block_mode = drafter_mode(routine, mode.mode, attention.support[0], breakable, version).value
     return Drafter(
         kind=drafting.kind,
         mode=block_mode,
         query_len=drafting.query_len,
         fused_later_steps=attention.updates_in_place,
+        has_pieces=breakable or is_compiled,
     )

@@ -12,16 +12,18 @@ def resolve_mode(
     support: AttentionCgSupport,
     backend: str,
     query_len_tokens_per_request: int,
-    has_compiled_submodule: bool | None = None,
+    *,
+    supports_compile: bool = True,
 ) -> ModeResolution:
     """The mode the graph managers get, configuration and worker taken together.
 
-    ``has_compiled_submodule``: whether the loaded model supports torch.compile; None takes it to, where the
-    compilation mode is VLLM_COMPILE.
+    ``supports_compile`` says that torch.compile takes part of the model where the compilation mode has it do so.
     """
     config = resolve_config_mode(request)
     worker = resolve_worker_mode(
-        worker_request(request, config, support, backend, query_len_tokens_per_request, has_compiled_submodule)
+        worker_request(
+            request, config, support, backend, query_len_tokens_per_request, supports_compile=supports_compile
+        )
     )
     return replace(
         config,
@@ -38,11 +40,11 @@ def worker_request(
     support: AttentionCgSupport,
     backend: str,
     query_len_tokens_per_request: int,
-    has_compiled_submodule: bool | None = None,
+    *,
+    supports_compile: bool = True,
 ) -> WorkerRequest:
     """What the workers of a resolved configuration know; see :func:`resolve_mode`."""
     compiled = config.compilation_mode is CompilationMode.VLLM_COMPILE
-    submodule = compiled if has_compiled_submodule is None else has_compiled_submodule
     return WorkerRequest(
         mode=config.mode,
         support=support,
@@ -53,6 +55,6 @@ def worker_request(
         splits_attention=config.splits_attention,
         use_inductor_graph_partition=request.use_inductor_graph_partition,
         # Model Runner V1 does not ask.
-        piecewise_available=not request.is_v2_runner or config.breakable.value or submodule,
+        piecewise_available=not request.is_v2_runner or config.breakable.value or (compiled and supports_compile),
         enable_adaptive_verification=request.enable_adaptive_verification,
     )

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from servespec.compiler import plan_rules as rules
+from servespec.compiler.facts.draft_methods import METHOD_ARCHITECTURES
+from servespec.compiler.facts.mtp_layers import GEMMA4_DRAFTERS, is_mtp_drafter
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.tiers import Tier, tiers_up_to
 from servespec.compiler.model import Model
@@ -91,11 +93,15 @@ def _inferred_method(section: SpeculativeSection, draft: Model | None) -> str:
     name = (section.model or "").lower()
     if name in ("ngram", "[ngram]"):
         return "ngram"
+    architectures = draft.traits.architectures if draft else ()
     for part, method in (("eagle-", "eagle"), ("eagle3", "eagle3"), ("dflash", "dflash"), ("dspark", "dspark")):
-        if part in name:
+        own = METHOD_ARCHITECTURES.get(method)
+        if part in name or (own is not None and not own.value.isdisjoint(architectures)):
             return method
-    model_type = (draft.traits.model_type or "") if draft else ""
-    if model_type.endswith(_MTP_SUFFIX) or model_type == "mtp":
+    if draft is None:
+        return "draft_model"
+    model_type = draft.traits.model_type or ""
+    if model_type.endswith(_MTP_SUFFIX) or model_type == "mtp" or is_mtp_drafter(draft.config):
         return "mtp"
     return "draft_model"
 
@@ -163,11 +169,11 @@ def _kind(method: str | None, draft: Model | None, k: int) -> DrafterKind:
 
 
 def _modules(draft: Model | None) -> int:
-    return (draft.mtp_modules or 1) if draft else 1
+    return draft.mtp_modules if draft else 1
 
 
 def _is_gemma4(draft: Model | None) -> bool:
-    return draft is not None and draft.traits.model_type == "gemma4_mtp"
+    return draft is not None and draft.traits.model_type in GEMMA4_DRAFTERS.value
 
 
 def _query_len(method: str | None, sample_from_anchor: bool, k: int) -> TokensPerRequest:

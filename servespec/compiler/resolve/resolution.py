@@ -12,6 +12,7 @@ from servespec.compiler.engine import Engine
 from servespec.compiler.facts.cudagraph_mode import CompilationMode, CudaGraphMode
 from servespec.compiler.facts.devices import Device
 from servespec.compiler.graphs.managers import DrafterKind, GraphFrame
+from servespec.compiler.graphs.shape import Runner
 from servespec.compiler.graphs.split import CaptureFields, SizeDefaults
 from servespec.compiler.graphs.stock import TokenListRequest
 from servespec.compiler.resolve.attention import Candidate
@@ -25,6 +26,7 @@ from servespec.compiler.resolve.backends import (
     verification_refusals,
 )
 from servespec.compiler.resolve.batch_limits import BatchLimits, resolve_batch_limits
+from servespec.compiler.resolve.compiled_parts import runners_that_compile
 from servespec.compiler.resolve.config_mode import ModeResolution
 from servespec.compiler.resolve.cudagraph_mode import resolve_mode
 from servespec.compiler.resolve.curve_tiers import TierChoice, with_curve_tiers
@@ -40,6 +42,7 @@ from servespec.compiler.resolve.graph_request import (
 )
 from servespec.compiler.resolve.load_aware import LoadAware, named_as_written, resolve_load_aware
 from servespec.compiler.resolve.model_runner import ModelRunner, resolve_model_runner
+from servespec.compiler.resolve.mtp_refusals import mtp_refusals
 from servespec.compiler.resolve.questions import (
     attention_question,
     batch_request,
@@ -66,6 +69,7 @@ from servespec.schema.spec import ServingSpec
 class Resolution:
     """A resolved spec. ``frame`` is what the graphs depend on; ``values`` the values with their origins.
 
+    ``compiled`` are the runners whose models torch.compile cuts into pieces.
     ``question`` is what the target's attention was resolved for, None where its config does not tell; ``candidates``
     are the attention backends that the engine may end with, the assumed one first; ``steps`` every change of the graph
     mode on its way to the workers.  ``tier_choice`` is None where no curve chose the tiers.
@@ -85,7 +89,7 @@ class Resolution:
     draft_attention: DraftAttention
     asked_mode: CudaGraphMode | None
     config_mode: CudaGraphMode
-    compilation_mode: CompilationMode
+    compiled: frozenset[Runner]
     steps: tuple[Step, ...]
     refusals: tuple[Refusal, ...]
     findings: tuple[Diagnostic, ...]
@@ -134,7 +138,10 @@ def resolve(request: ResolveRequest) -> Resolution:
     candidates, backend_refusals = target_candidates(request, question)
     draft = draft_attention(request, drafting, question, candidates)
     support = min(support_of(candidates, question), draft.support, key=lambda found: found[0])
-    mode = resolve_mode(asked, *support, 1 + drafting.num_speculative_tokens.value)
+    supporting = runners_that_compile(request, drafting)
+    query_len, supports_compile = 1 + drafting.num_speculative_tokens.value, Runner.TARGET in supporting
+    mode = resolve_mode(asked, *support, query_len, supports_compile=supports_compile)
+    compiled = supporting if mode.compilation_mode is CompilationMode.VLLM_COMPILE else frozenset[Runner]()
     frame = GraphFrame(
         max_num_seqs=limits.max_num_seqs.value,
         max_num_batched_tokens=limits.max_num_batched_tokens.value,
@@ -142,7 +149,7 @@ def resolve(request: ResolveRequest) -> Resolution:
         mode=mode.mode,
         tiers=drafting.tiers(limits.max_num_seqs.value) if mode.keeps_tiers else (),
         adaptive_verification=verifies_adaptively(spec),
-        drafter=drafter_of(drafting, mode, draft, request.engine.facts_version),
+        drafter=drafter_of(drafting, mode, draft, request.engine.facts_version, is_compiled=Runner.DRAFTER in compiled),
         lora_cases=lora_cases(spec),
         microbatching=microbatching(spec, request.table),
         mixed_within_decode_width=recovers_state(request, drafting),
@@ -164,11 +171,12 @@ def resolve(request: ResolveRequest) -> Resolution:
         draft_attention=draft,
         asked_mode=asked_mode(spec),
         config_mode=config_mode(asked),
-        compilation_mode=mode.compilation_mode,
+        compiled=compiled,
         steps=mode.steps,
         refusals=named_as_written(
             (
                 *context_refusals(request),
+                *mtp_refusals(request, drafting),
                 *limits.findings,
                 *runner.findings,
                 *mode.findings,

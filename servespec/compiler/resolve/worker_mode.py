@@ -4,10 +4,14 @@ Source: vllm/config/compilation.py, CompilationConfig.resolve_cudagraph_mode_and
 """
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from servespec.compiler.facts.cudagraph_mode import COMPILATION, AttentionCgSupport, CudaGraphMode
 from servespec.compiler.resolve.config_mode import MODE
 from servespec.compiler.resolve.step import Refusal, Step, TypedField
+
+NOTHING_CUT: Final = "the model has neither compiled nor breakable pieces"
+"""Why PIECEWISE graphs leave the mode."""
 
 _WORKER = f"{COMPILATION}: CompilationConfig.resolve_cudagraph_mode_and_sizes"
 
@@ -106,8 +110,7 @@ def _draft_support(request: WorkerRequest, state: WorkerResolution) -> WorkerRes
 def _piece_support(request: WorkerRequest, state: WorkerResolution) -> WorkerResolution:
     if request.piecewise_available or not state.mode.has_piecewise():
         return state
-    because = "the model has neither compiled nor breakable pieces"
-    return _moved(state, state.mode.without_piecewise(), because, _WORKER)
+    return _moved(state, state.mode.without_piecewise(), NOTHING_CUT, _WORKER)
 
 
 def _rounds(request: WorkerRequest, mode: CudaGraphMode) -> bool:
