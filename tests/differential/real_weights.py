@@ -4,13 +4,16 @@ A program of its own::
 
     PYTHONPATH=ROOT python real_weights.py < cases.json > answers.json
 
-A case is a config.json; an answer is ``{"bytes": ...}`` of all parameters of the engine's model class on one rank,
-made on a device that stores nothing, or ``{"not_made": ...}`` where this build of the engine cannot make it.
+A case is ``{"config": ..., "ranks": ...}``, a config.json and how many ranks share each layer; an answer is
+``{"bytes": ..., "caches": ...}``, all parameters of the engine's model class on one of them, made on a device that
+stores nothing, and the sorted caches of its layers: ``[bytes of a token, tokens of the window or 0]`` each, of a
+recurrent layer none.  It is ``{"not_made": ...}`` where this build of the engine cannot make it.
 """
 
 import json
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +32,16 @@ def main() -> None:
     json.dump([_answer(case) for case in json.load(sys.stdin)], stdout)
 
 
-def _answer(config: dict[str, Any]) -> dict[str, Any]:
+def _answer(case: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(config), encoding="utf-8")
+        Path(folder, "config.json").write_text(json.dumps(case["config"]), encoding="utf-8")
         try:
-            return {"bytes": _parameter_bytes(folder)}
+            return _stored(folder, case["ranks"])
         except Exception as error:  # whatever a build lacks: kernels, libraries, platforms
             return {"not_made": f"{type(error).__name__}: {error}"}
 
 
-def _parameter_bytes(folder: str) -> int:
+def _stored(folder: str, ranks: int) -> dict[str, Any]:
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.engine.arg_utils import EngineArgs
@@ -53,25 +56,41 @@ def _parameter_bytes(folder: str) -> int:
         enable_prefix_caching=True,
     )
     config = asked.create_engine_config()
+    # Set late, so that nothing asks for as many devices.
+    config.parallel_config.tensor_parallel_size = config.parallel_config.world_size = ranks
     torch.set_default_dtype(torch.bfloat16)
     with set_current_vllm_config(config):
-        _one_rank()
+        _first_rank(ranks)
         with torch.device("meta"):
             model = initialize_model(config)
-    return sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+        caches = sorted(_caches(config))
+    return {
+        "bytes": sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
+        "caches": caches,
+    }
 
 
-def _one_rank() -> None:
-    """A group of this process alone, made anew, as some groups depend on the model."""
+def _caches(config: Any) -> Iterator[list[int]]:
+    from vllm.v1.kv_cache_interface import MambaSpec
+
+    for layer in config.compilation_config.static_forward_context.values():
+        spec = layer.get_kv_cache_spec(config) if hasattr(layer, "get_kv_cache_spec") else None
+        if spec is not None and not isinstance(spec, MambaSpec):
+            yield [spec.page_size_bytes // spec.block_size, getattr(spec, "sliding_window", None) or 0]
+
+
+def _first_rank(ranks: int) -> None:
+    """A group of this process alone, made anew, as some groups depend on the model; it says that it has so many."""
     import torch
     from vllm.distributed import init_distributed_environment, initialize_model_parallel
-    from vllm.distributed.parallel_state import destroy_model_parallel
+    from vllm.distributed.parallel_state import destroy_model_parallel, get_tp_group
 
     if not torch.distributed.is_initialized():
         with tempfile.NamedTemporaryFile() as meeting:
             init_distributed_environment(1, 0, f"file://{meeting.name}-meeting", 0, "gloo")
     destroy_model_parallel()
     initialize_model_parallel(1, 1)
+    get_tp_group().world_size = ranks
 
 
 if __name__ == "__main__":

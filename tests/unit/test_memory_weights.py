@@ -157,6 +157,13 @@ def test_an_unnamed_size_is_unknown_and_named() -> None:
     assert decoder_of(model_of(config, "0.33.0"), None, None) == "config.json names no `intermediate_size`"
 
 
+@pytest.mark.parametrize("key", ["hidden_size_per_layer_input", "H_cycles", "per_layer_config"])
+def test_tensors_of_other_kinds_are_not_left_out_of_a_guess(key: str) -> None:
+    other = QWEN3_8B | {"architectures": ["NewForCausalLM"], key: 256}
+
+    assert decoder_of(model_of(other, "0.33.0"), None, None) == "no formula is known for `NewForCausalLM`"
+
+
 def test_other_layers_have_no_formula() -> None:
     hybrid = LLAMA | {"architectures": ["Zamba2ForCausalLM"], "model_type": "zamba2"}
 
