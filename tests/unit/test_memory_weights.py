@@ -21,6 +21,7 @@ from tests.memory_cases import (
     QWEN3_NEXT_80B,
     eagle3_of,
     planned_model,
+    public_preset,
 )
 
 GIB = 1 << 30
@@ -316,3 +317,21 @@ def test_an_embedding_is_the_output_head_where_its_config_or_its_class_says_so(
     (line,) = (line for line in ledger.lines if line.owner == "embedding and output head")
 
     assert line.size == tables * 151936 * 4096 * 2
+
+
+@pytest.mark.parametrize("name", ["DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM"])
+def test_a_variable_leaves_the_embedding_whole_on_every_rank(tmp_path: Path, name: str) -> None:
+    """Of the two matrices with a row for every token the output head is shared all the same."""
+    config = public_preset("deepseek-ai/DeepSeek-V3.2", architectures=[name])
+
+    def vocabulary_bytes(written: str) -> int:
+        engine = {"version": "0.33.0", "env": {"VLLM_REPLICATE_EMBED": written}}
+        parallel, hardware = {"tensor_parallel_size": 8}, {"gpu": "h200", "count": 8}
+        planned = planned_model(tmp_path, config, engine=engine, parallel=parallel, hardware=hardware)
+        (found,) = (line for line in planned.stages[0].lines if line.owner == "embedding and output head")
+        return found.size
+
+    matrix = 2 * config["hidden_size"] * config["vocab_size"]
+    shared = 2 * matrix // 8
+    assert vocabulary_bytes("0") == shared
+    assert vocabulary_bytes("1") == (matrix + matrix // 8 if name == "DeepseekV32ForCausalLM" else shared)

@@ -272,6 +272,13 @@ VOCABULARY_PADDING: Final = Sourced(
     "vllm/model_executor/layers/vocab_parallel_embedding.py",
     "DEFAULT_VOCAB_PADDING_SIZE = 64",
 )
+WHOLE_EMBEDDINGS: Final = in_model_file(
+    ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"),
+    "architectures",
+    "vllm/model_executor/layers/fused_embed_norm.py",
+    "disable_tp = envs.VLLM_REPLICATE_EMBED",
+)
+"""Models that make their embedding by it, so that every rank may hold all of it."""
 EAGLE3_HIDDEN_STATES: Final = Sourced(
     3,
     "hidden states of the target",

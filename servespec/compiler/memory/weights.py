@@ -4,7 +4,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from servespec.compiler.facts.architectures import BREAKABLE_ARCHITECTURES
-from servespec.compiler.facts.decoder_layers import DECODER_LAYERS, DenseLayers, LayerFacts, SharedExperts
+from servespec.compiler.facts.decoder_layers import (
+    DECODER_LAYERS,
+    WHOLE_EMBEDDINGS,
+    DenseLayers,
+    LayerFacts,
+    SharedExperts,
+)
 from servespec.compiler.facts.model_traits import text_config
 from servespec.compiler.memory.compressed_matrices import joined_states
 from servespec.compiler.memory.dimensions import Dimensions, Missing, dimensions_of
@@ -120,7 +126,8 @@ def _stage(decoder: Decoder, split: Split, stage: Stage, layers: range) -> Itera
     if layers:
         yield rotary_table(dimensions)
     if stage.is_first or (stage.is_last and dimensions.is_tied):
-        yield vocabulary(dimensions, split)
+        is_whole = split.has_whole_embedding and decoder.name in WHOLE_EMBEDDINGS.value
+        yield vocabulary(dimensions, Split() if is_whole else split)
     if stage.is_last:
         yield Matrix(role=Role.SMALL, rows=1, columns=dimensions.hidden)
         if dimensions.compressed is not None:
