@@ -7,7 +7,8 @@ A program of its own::
 A case is ``{"config": ..., "ranks": ...}``, a config.json and how many ranks share each layer; an answer is
 ``{"bytes": ..., "caches": ...}``, all parameters of the engine's model class on one of them, made on a device that
 stores nothing, and the sorted caches of its layers: ``[bytes of a token, tokens of the window or 0]`` each, of a
-recurrent layer none.  It is ``{"not_made": ...}`` where this build of the engine cannot make it.
+recurrent layer none.  With a ``draft``, the config.json of an EAGLE3 head, ``bytes`` are the head's without its
+vocabulary, and there are no caches.  It is ``{"not_made": ...}`` where this build of the engine cannot make it.
 """
 
 import json
@@ -34,26 +35,30 @@ def main() -> None:
 
 def _answer(case: dict[str, Any]) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "config.json").write_text(json.dumps(case["config"]), encoding="utf-8")
+        for name in ("config", "draft"):
+            Path(folder, name).mkdir()
+            Path(folder, name, "config.json").write_text(json.dumps(case.get(name)), encoding="utf-8")
         try:
-            return _stored(folder, case["ranks"])
+            return _stored(folder, case["ranks"], has_draft="draft" in case)
         except Exception as error:  # whatever a build lacks: kernels, libraries, platforms
             return {"not_made": f"{type(error).__name__}: {error}"}
 
 
-def _stored(folder: str, ranks: int) -> dict[str, Any]:
+def _stored(folder: str, ranks: int, *, has_draft: bool) -> dict[str, Any]:
     import torch
     from vllm.config import set_current_vllm_config
     from vllm.engine.arg_utils import EngineArgs
     from vllm.model_executor.model_loader.utils import initialize_model
 
+    drafting = {"method": "eagle3", "model": f"{folder}/draft", "num_speculative_tokens": 3}
     asked = EngineArgs(
-        model=folder,
+        model=f"{folder}/config",
         load_format="dummy",
         skip_tokenizer_init=True,
         enforce_eager=True,
         dtype="bfloat16",
         enable_prefix_caching=True,
+        speculative_config=drafting if has_draft else None,
     )
     config = asked.create_engine_config()
     # Set late, so that nothing asks for as many devices.
@@ -62,12 +67,16 @@ def _stored(folder: str, ranks: int) -> dict[str, Any]:
     with set_current_vllm_config(config):
         _first_rank(ranks)
         with torch.device("meta"):
+            if has_draft:
+                head = initialize_model(config, model_config=config.speculative_config.draft_model_config)
+                return {"bytes": _bytes(head, ("embed_tokens", "lm_head"))}
             model = initialize_model(config)
-        caches = sorted(_caches(config))
-    return {
-        "bytes": sum(parameter.numel() * parameter.element_size() for parameter in model.parameters()),
-        "caches": caches,
-    }
+        return {"bytes": _bytes(model), "caches": sorted(_caches(config))}
+
+
+def _bytes(model: Any, without: tuple[str, ...] = ()) -> int:
+    named = ((name, one) for name, one in model.named_parameters() if not any(part in name for part in without))
+    return sum(parameter.numel() * parameter.element_size() for _, parameter in named)
 
 
 def _caches(config: Any) -> Iterator[list[int]]:

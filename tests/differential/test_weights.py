@@ -1,6 +1,7 @@
 """Weights and caches by formula, to the byte, against the engine's own model classes (``real_weights``)."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from servespec.compiler.memory.split import Split
 from servespec.compiler.memory.weights import Decoder, decoder_of, stage_lines
 from servespec.compiler.model import model_of
 from tests.differential.engine_process import PYTHON, installed_root, run
-from tests.memory_cases import DEEPSEEK_V4_FLASH, QWEN3_NEXT_80B
+from tests.memory_cases import DEEPSEEK_V4_FLASH, QWEN3_NEXT_80B, eagle3_of, planned_model
 
 Json = dict[str, Any]
 
@@ -188,3 +189,32 @@ def test_caches_are_the_engines(name: str, ranks: int, answers: dict[tuple[str, 
 
 def test_every_model_is_made_on_one_rank(answers: dict[tuple[str, int], Json]) -> None:
     assert {name for name, _ in answers if "not_made" in answers[name, 1]} == set()
+
+
+EAGLE3_TARGET = CONFIGS["qwen3"] | {"max_position_embeddings": 4096}
+EAGLE3_HEADS: dict[str, Json] = {
+    "plain": {},
+    "two layers": {"num_hidden_layers": 2},
+    "biases of attention": {"attention_bias": True},
+    "biases of the MLP": {"mlp_bias": True},
+    "a norm before the projection": {"norm_before_fc": True},
+    "a norm before the projection, by its section": {"eagle_config": {"norm_before_fc": True}},
+    "a norm for each hidden state": {"fc_norm": True},
+    "two hidden states": {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 1]}},
+    "no hidden states of layers": {"eagle_config": {"use_aux_hidden_state": False}},
+}
+
+
+@pytest.mark.usefixtures("quiet_shell")
+def test_eagle3_heads_are_the_engines_to_the_byte(tmp_path: Path) -> None:
+    """Dummy weights share the target's vocabulary."""
+    asked = {(name, ranks): eagle3_of(EAGLE3_TARGET, **EAGLE3_HEADS[name]) for name in EAGLE3_HEADS for ranks in (1, 2)}
+    cases = [{"config": EAGLE3_TARGET, "ranks": ranks, "draft": head} for (_, ranks), head in asked.items()]
+
+    def our_head(head: Json, ranks: int) -> int:
+        sections: Json = {"parallel": {"tensor_parallel_size": ranks}, "hardware": {"gpu": "h200", "count": ranks}}
+        plan = planned_model(tmp_path, EAGLE3_TARGET, head, 3, **sections)
+        return sum(line.size for line in plan.stages[0].lines if line.owner == "EAGLE3 head")
+
+    for (key, head), answer in zip(asked.items(), run("real_weights.py", None, json.dumps(cases)), strict=True):
+        assert answer == {"bytes": our_head(head, key[1])}, key

@@ -303,5 +303,7 @@ EAGLE3_ARCHITECTURES: Final = Sourced(
     "served by the one-layer Llama head",
 )
 EAGLE3_LAYER: Final = _layers(
-    LayerFacts(qkv_bias=Presence.CONFIG), "llama_eagle3.py", 'qkv_bias = getattr(config, "attention_bias", False)'
+    LayerFacts(output_bias=Presence.CONFIG, mlp_bias=Presence.CONFIG),
+    "llama_eagle3.py",
+    'qkv_bias = getattr(config, "attention_bias", False)',
 )
