@@ -32,6 +32,8 @@ def drafting(**config: Any) -> Resolution:
         ({"dspark_target_layer_ids": [29, 30, 31]}, (30, 31, 32)),
         ({"dspark_target_layer_ids": [29, 30, 31], "model_type": "deepseek_v41"}, (29, 30, 31)),
         ({"target_layer_ids": [0, 31]}, (1, 32)),
+        ({"eagle_config": {"layer_ids": [3, 9]}}, (3, 9)),
+        ({"dflash_config": {"layer_ids": [4, 8]}, "eagle_config": {"layer_ids": [3, 9, 20]}}, (4, 8)),
         ({}, (2, 16, 29)),
     ],
 )

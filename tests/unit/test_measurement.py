@@ -242,9 +242,19 @@ def of_another_engine(record: Json) -> None:
     record["engine"]["version"] = "0.32.0"
 
 
+def of_more_than_there_is(record: Json) -> None:
+    record["measured"]["ranks"][0]["memory"]["free_at_start_bytes"] = TOTAL + 1
+
+
+def of_parts_beyond_the_whole(record: Json) -> None:
+    record["measured"]["ranks"][0]["memory"]["weights_bytes"] = HELD
+
+
 @pytest.mark.parametrize(
     ("change", "code", "said"),
     [
+        (of_more_than_there_is, "R013", "more memory free than its device has"),
+        (of_parts_beyond_the_whole, "R013", "more than all that it held"),
         (without_memory, "R013", "`engine.lowering: extension`"),
         (of_a_drift, "R013", "did not capture what was planned"),
         (of_another_engine, "P136", "`engine`"),

@@ -12,8 +12,10 @@ from tests.memory_cases import (
     FP8,
     KIMI_LINEAR_48B,
     MINIMAX_M3,
+    QWEN3_8B,
     QWEN3_NEXT_80B,
     planned_model,
+    public,
 )
 
 COMPRESSED: dict[str, Any] = {
@@ -203,3 +205,31 @@ def test_states_of_another_model_are_not_guessed(tmp_path: Path) -> None:
     other = QWEN3_NEXT_80B | {"architectures": ["Zamba2ForCausalLM"], "model_type": "zamba2"}
 
     assert found(tmp_path, other) == "no formula is known for the states of `Zamba2ForCausalLM`"
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"H_cycles": 2, "L_cycles": 2}, "H_cycles"),
+        ({"block_configs": [{"attention": {"no_op": True}}]}, "block_configs"),
+        ({"per_layer_config": {"1": {"head_dim": 64}}}, "per_layer_config"),
+        ({"model_type": "minicpm3", "kv_lora_rank": 256, "qk_nope_head_dim": 64}, "kv_lora_rank"),
+    ],
+)
+def test_layers_of_other_sizes_are_not_taken_for_plain_ones(tmp_path: Path, changes: dict[str, Any], key: str) -> None:
+    other = QWEN3_8B | {"architectures": ["NewForCausalLM"]} | changes
+
+    assert found(tmp_path, other) == f"no formula is known for the cache of a model with `{key}`"
+
+
+@pytest.mark.parametrize(("written", "is_known"), [("0", True), ("1", False)])
+def test_latent_attention_that_a_variable_unpacks_has_another_cache(
+    tmp_path: Path, written: str, is_known: bool
+) -> None:
+    engine = {"version": "0.33.0", "env": {"VLLM_MLA_DISABLE": written}}
+    planned = found(tmp_path, public("deepseek-v3"), engine=engine, parallel={"tensor_parallel_size": 8}, hardware={
+        "gpu": "h200", "count": 8,
+    })  # fmt: skip
+
+    assert isinstance(planned, KvCache) == is_known
+    assert is_known or "`VLLM_MLA_DISABLE`" in str(planned)

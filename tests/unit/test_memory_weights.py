@@ -21,6 +21,7 @@ from tests.memory_cases import (
     QWEN3_NEXT_80B,
     eagle3_of,
     planned_model,
+    public_preset,
 )
 
 GIB = 1 << 30
@@ -155,6 +156,13 @@ def test_an_unnamed_size_is_unknown_and_named() -> None:
     config = {key: value for key, value in LLAMA.items() if key != "intermediate_size"}
 
     assert decoder_of(model_of(config, "0.33.0"), None, None) == "config.json names no `intermediate_size`"
+
+
+@pytest.mark.parametrize("key", ["hidden_size_per_layer_input", "H_cycles", "per_layer_config"])
+def test_tensors_of_other_kinds_are_not_left_out_of_a_guess(key: str) -> None:
+    other = QWEN3_8B | {"architectures": ["NewForCausalLM"], key: 256}
+
+    assert decoder_of(model_of(other, "0.33.0"), None, None) == "no formula is known for `NewForCausalLM`"
 
 
 def test_other_layers_have_no_formula() -> None:
@@ -309,3 +317,21 @@ def test_an_embedding_is_the_output_head_where_its_config_or_its_class_says_so(
     (line,) = (line for line in ledger.lines if line.owner == "embedding and output head")
 
     assert line.size == tables * 151936 * 4096 * 2
+
+
+@pytest.mark.parametrize("name", ["DeepseekV32ForCausalLM", "DeepseekV3ForCausalLM"])
+def test_a_variable_leaves_the_embedding_whole_on_every_rank(tmp_path: Path, name: str) -> None:
+    """Of the two matrices with a row for every token the output head is shared all the same."""
+    config = public_preset("deepseek-ai/DeepSeek-V3.2", architectures=[name])
+
+    def vocabulary_bytes(written: str) -> int:
+        engine = {"version": "0.33.0", "env": {"VLLM_REPLICATE_EMBED": written}}
+        parallel, hardware = {"tensor_parallel_size": 8}, {"gpu": "h200", "count": 8}
+        planned = planned_model(tmp_path, config, engine=engine, parallel=parallel, hardware=hardware)
+        (found,) = (line for line in planned.stages[0].lines if line.owner == "embedding and output head")
+        return found.size
+
+    matrix = 2 * config["hidden_size"] * config["vocab_size"]
+    shared = 2 * matrix // 8
+    assert vocabulary_bytes("0") == shared
+    assert vocabulary_bytes("1") == (matrix + matrix // 8 if name == "DeepseekV32ForCausalLM" else shared)

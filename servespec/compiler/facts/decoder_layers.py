@@ -33,6 +33,7 @@ class DenseLayers(StrEnum):
 
     NONE = "none"
     FIRST = "the first `first_k_dense_replace`"
+    FIRST_AND_STEP = "the first `first_k_dense_replace`, and all but every `moe_layer_freq`th"
     LISTED = "those with a 0 in `moe_layer_freq`"
     STEP = "all but every `decoder_sparse_step`th, and `mlp_only_layers`"
 
@@ -60,10 +61,14 @@ class LayerFacts:
 
     ``mlp_width`` is the key of an ordinary MLP's width.  ``rotated_share`` is the part of a head that rotates where the
     config does not say.  ``gate_flag`` is the key of a gate on attention's output, which has one unless the config says
-    otherwise where ``has_gate``.
+    otherwise where ``has_gate``.  ``bias_keys`` are those that a bias of attention is asked for by; ``qkv_bias_key``
+    decides of queries, keys and values instead where the config has it.  Not ``can_tie``: the output head is a matrix
+    of its own whatever the config says.
     """
 
     qkv_bias: Presence = Presence.CONFIG
+    bias_keys: tuple[str, ...] = ("attention_bias",)
+    qkv_bias_key: str | None = None
     output_bias: Presence = Presence.NEVER
     mlp_bias: Presence = Presence.NEVER
     qk_norm: QkNorm = QkNorm.NONE
@@ -80,6 +85,7 @@ class LayerFacts:
     gate_flag: str | None = None
     has_gate: bool = False
     rotated_share: float = 1.0
+    can_tie: bool = True
 
 
 def _layers(facts: LayerFacts, file: str, quote: str) -> Sourced[LayerFacts]:
@@ -87,7 +93,14 @@ def _layers(facts: LayerFacts, file: str, quote: str) -> Sourced[LayerFacts]:
 
 
 _LLAMA = _layers(
-    LayerFacts(output_bias=Presence.CONFIG, mlp_bias=Presence.CONFIG), "llama.py", "bias_o_proj = attention_bias"
+    LayerFacts(
+        bias_keys=("attention_bias", "bias"),
+        qkv_bias_key="qkv_bias",
+        output_bias=Presence.CONFIG,
+        mlp_bias=Presence.CONFIG,
+    ),
+    "llama.py",
+    "bias_o_proj = attention_bias",
 )
 _QWEN2 = _layers(LayerFacts(qkv_bias=Presence.ALWAYS), "qwen2.py", "self.total_num_kv_heads, bias=True,")
 _QWEN3 = _layers(LayerFacts(qk_norm=QkNorm.HEAD), "qwen3.py", "self.q_norm = RMSNorm(self.head_dim, eps=rms_norm_eps)")
@@ -118,6 +131,7 @@ _GPT_OSS = _layers(
         expert_width="intermediate_size",
         expert_bias=True,
         has_sinks=True,
+        can_tie=False,
     ),
     "gpt_oss.py",
     "self.sinks = make_attention_sink(config.num_attention_heads // tp_size)",
@@ -126,8 +140,9 @@ _DEEPSEEK = LayerFacts(
     qkv_bias=Presence.NEVER,
     is_latent=True,
     expert_width="moe_intermediate_size",
-    dense_layers=DenseLayers.FIRST,
+    dense_layers=DenseLayers.FIRST_AND_STEP,
     shared_experts=SharedExperts.COUNT,
+    can_tie=False,
 )
 _DEEPSEEK_V2 = _layers(
     _DEEPSEEK, "deepseek_v2.py", "intermediate_size = config.moe_intermediate_size * config.n_shared_experts"
@@ -145,16 +160,19 @@ _GLM4_MOE = _layers(
         shared_experts=SharedExperts.COUNT,
         router=Router.WIDE,
         rotated_share=0.5,
+        can_tie=False,
     ),
     "glm4_moe.py",
     'config.rope_parameters.setdefault("partial_rotary_factor", 0.5)',
 )
 _MINIMAX_M2 = _layers(
-    LayerFacts(qk_norm=QkNorm.ALL_HEADS, expert_width="intermediate_size", router=Router.FLAGGED),
+    LayerFacts(qk_norm=QkNorm.ALL_HEADS, expert_width="intermediate_size", router=Router.FLAGGED, can_tie=False),
     "minimax_m2.py",
     "self.q_norm = MiniMaxText01RMSNormTP(",
 )
 _QWEN3_HYBRID = LayerFacts(
+    bias_keys=(),
+    qkv_bias_key="qkv_bias",
     qk_norm=QkNorm.HEAD,
     gate_flag="attn_output_gate",
     has_gate=True,
@@ -167,7 +185,7 @@ _QWEN3_HYBRID_EXPERTS = replace(
     shared_experts=SharedExperts.WIDTH,
 )
 _GATE = 'self.attn_output_gate = getattr(config, "attn_output_gate", True)'
-_QWEN3_NEXT = _layers(_QWEN3_HYBRID_EXPERTS, "qwen3_next.py", _GATE)
+_QWEN3_NEXT = _layers(replace(_QWEN3_HYBRID_EXPERTS, can_tie=False), "qwen3_next.py", _GATE)
 _QWEN3_5 = _layers(_QWEN3_HYBRID, "qwen3_next.py", _GATE)
 _QWEN3_5_MOE = _layers(_QWEN3_HYBRID_EXPERTS, "qwen3_next.py", _GATE)
 _KIMI_LINEAR = _layers(
@@ -181,6 +199,7 @@ _DEEPSEEK_V4 = _layers(
         is_compressed=True,
         expert_width="moe_intermediate_size",
         shared_experts=SharedExperts.COUNT,
+        can_tie=False,
     ),
     "vllm/models/deepseek_v4/nvidia/model.py",
     "intermediate_size = config.moe_intermediate_size * config.n_shared_experts",
@@ -195,6 +214,7 @@ _MINIMAX_M3 = _layers(
         shared_experts=SharedExperts.COUNT,
         router=Router.FLAGGED,
         rotated_share=0.5,
+        can_tie=False,
     ),
     "vllm/models/minimax_m3/nvidia/model.py",
     "intermediate_size=config.intermediate_size * self.n_shared_experts",
@@ -252,6 +272,13 @@ VOCABULARY_PADDING: Final = Sourced(
     "vllm/model_executor/layers/vocab_parallel_embedding.py",
     "DEFAULT_VOCAB_PADDING_SIZE = 64",
 )
+WHOLE_EMBEDDINGS: Final = in_model_file(
+    ("DeepseekV32ForCausalLM", "GlmMoeDsaForCausalLM"),
+    "architectures",
+    "vllm/model_executor/layers/fused_embed_norm.py",
+    "disable_tp = envs.VLLM_REPLICATE_EMBED",
+)
+"""Models that make their embedding by it, so that every rank may hold all of it."""
 EAGLE3_HIDDEN_STATES: Final = Sourced(
     3,
     "hidden states of the target",
@@ -276,5 +303,7 @@ EAGLE3_ARCHITECTURES: Final = Sourced(
     "served by the one-layer Llama head",
 )
 EAGLE3_LAYER: Final = _layers(
-    LayerFacts(qkv_bias=Presence.CONFIG), "llama_eagle3.py", 'qkv_bias = getattr(config, "attention_bias", False)'
+    LayerFacts(output_bias=Presence.CONFIG, mlp_bias=Presence.CONFIG),
+    "llama_eagle3.py",
+    'qkv_bias = getattr(config, "attention_bias", False)',
 )

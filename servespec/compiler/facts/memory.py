@@ -100,16 +100,6 @@ SCALED_FOUR_BIT_ELEMENTS: Final = in_engine(
     "of a 4-bit index that share a scale of one byte",
 )
 
-ALTERNATING_WINDOWS: Final = Sourced(
-    ("GptOssForCausalLM",),
-    "architectures",
-    "vllm",
-    "0.33.0",
-    "vllm/model_executor/models/gpt_oss.py",
-    "sliding_window = config.sliding_window if self.layer_idx % 2 == 0 else None",
-    "every other layer has the window, whatever the config's `layer_types`",
-)
-
 _LAUNCHES = "docs/measurements/2026-11-29-h200-memory.json"
 
 

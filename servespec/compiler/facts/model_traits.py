@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from servespec.compiler.facts.architecture_tables import ARCHITECTURE_TABLES
 from servespec.compiler.facts.architectures import STATE_BACKENDS
+from servespec.compiler.facts.windows import ASKED_FOR_WINDOWS, DEFAULT_WINDOWS
 from servespec.provenance import Origin, Resolved, Sourced
 from servespec.units import Tokens
 
@@ -104,7 +105,7 @@ def model_traits(config: Config, version: str = "0.33.0") -> ModelTraits:
         moe_intermediate_size=_integer(text, "moe_intermediate_size"),
         num_attention_heads=_integer(text, "num_attention_heads", "n_head"),
         num_key_value_heads=num_kv_heads(text),
-        head_dim=_integer(text, "head_dim"),
+        head_dim=_head_dim(text),
         head_size=_head_size(text, is_mla),
         kv_lora_rank=_integer(text, "kv_lora_rank"),
         q_lora_rank=_integer(text, "q_lora_rank"),
@@ -199,8 +200,23 @@ EXPERTS_PER_TOKEN_NAMES = _aliases(
 )
 
 
+ONE_KV_HEAD_MODEL_TYPES = Sourced(
+    ("falcon", "RefinedWeb", "RefinedWebModel"),
+    "model types",
+    "vllm",
+    "0.33.0",
+    _CONVERTOR,
+    'if not new_decoder_arch_falcon and getattr( self.hf_text_config, "multi_query", False ):',
+    "`multi_query` is one KV head for all, unless `new_decoder_architecture`",
+)
+
+
 def num_kv_heads(text: Config) -> int | None:
     """As many as attention heads where the config names none."""
+    # The config's class turns `multi_query` on where config.json says nothing.
+    has_one = text.get("multi_query", True) and not text.get("new_decoder_architecture")
+    if has_one and _string(text, "model_type") in ONE_KV_HEAD_MODEL_TYPES.value:
+        return 1
     return _integer(text, *KV_HEAD_NAMES.value, "num_attention_heads", "n_head")
 
 
@@ -224,13 +240,37 @@ def uses_mla(config: Config, version: str) -> bool:
 
 
 def _head_size(text: Config, is_mla: bool) -> int | None:
-    head_dim = _integer(text, "head_dim")
+    head_dim = _head_dim(text)
     if is_mla and not text.get("compress_ratios"):
         rank = _integer(text, "kv_lora_rank")
         return None if rank is None else rank + (_integer(text, "qk_rope_head_dim") or 0)
     if head_dim:
         return head_dim
     return _integer(text, "hidden_size_per_head") or _divided_head(text)
+
+
+DEFAULT_HEAD_WIDTHS = Sourced(
+    MappingProxyType(
+        {
+            "afmoe": 128, "cohere2_moe": 128, "cwm": 128, "ernie4_5": 128, "gemma": 256, "gemma2": 256,
+            "gemma3_text": 256, "glm": 128, "glm4": 128, "gpt_oss": 64, "minimax_m2": 128, "qwen3": 128,
+            "qwen3_5_moe_text": 256, "qwen3_5_text": 256, "qwen3_next": 256, "qwen3_vl_text": 128, "seed_oss": 128,
+            "vaultgemma": 256,
+        }
+    ),
+    "elements, by model type",
+    "transformers",
+    "5.19.0",
+    "transformers/models/qwen3/configuration_qwen3.py",
+    "head_dim: int = 128",
+    "widths of heads where config.json has no `head_dim`, of models that do not divide the hidden size",
+)  # fmt: skip
+
+
+def _head_dim(text: Config) -> int | None:
+    if "head_dim" in text:
+        return _integer(text, "head_dim")
+    return DEFAULT_HEAD_WIDTHS.value.get(_string(text, "model_type") or "")
 
 
 def _divided_head(text: Config) -> int | None:
@@ -312,7 +352,10 @@ PREFIX_LM_MODEL_TYPES = Sourced(
 
 
 def _sliding_window(text: Config) -> int | None:
-    return None if text.get("use_sliding_window") is False else _integer(text, "sliding_window")
+    kind, asked = _string(text, "model_type"), text.get("use_sliding_window")
+    if asked is False or (kind in ASKED_FOR_WINDOWS.value and not asked):
+        return None
+    return _integer(text, "sliding_window") if "sliding_window" in text else DEFAULT_WINDOWS.value.get(kind or "")
 
 
 _SINK_FLAGS = ("attention_sinks", "add_swa_attention_sink_bias", "add_full_attention_sink_bias")

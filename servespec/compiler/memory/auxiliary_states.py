@@ -43,6 +43,8 @@ def _listed(draft: Mapping[str, Any]) -> tuple[Any, ...]:
         (_section(draft, "dflash_config").get("target_layer_ids"), 1),
         (draft.get("dspark_target_layer_ids"), 0 if reads_entries else 1),
         (draft.get("target_layer_ids"), 1),
+        (_section(draft, "dflash_config").get("layer_ids"), 0),
+        (_section(draft, "eagle_config").get("layer_ids"), 0),
     )
     for ids, step in listed:
         if isinstance(ids, list | tuple) and ids:

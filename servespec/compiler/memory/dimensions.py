@@ -158,13 +158,20 @@ class _Reading:
     def flag(self, *keys: str) -> bool:
         return any(self._config.get(key) is True for key in keys)
 
+    def has_qkv_bias(self, facts: LayerFacts) -> bool:
+        decides = facts.qkv_bias_key
+        keys = (decides,) if decides is not None and decides in self._config else facts.bias_keys
+        return self.is_there(facts.qkv_bias, *keys)
+
     def is_there(self, presence: Presence, *keys: str) -> bool:
         return presence is Presence.ALWAYS or (presence is Presence.CONFIG and self.flag(*keys))
 
 
-def _is_tied(model: Model) -> bool | None:
+def _is_tied(model: Model, facts: LayerFacts) -> bool | None:
     """What the config says, else what its class does where that is known."""
     traits = model.traits
+    if not facts.can_tie:
+        return False
     by_class = not TIED_MODEL_TYPES.value.isdisjoint({traits.text_model_type, traits.model_type})
     return True if traits.tie_word_embeddings is None and by_class else traits.tie_word_embeddings
 
@@ -197,9 +204,9 @@ def _read(model: Model, facts: LayerFacts, read: _Reading) -> Dimensions:
         vocabulary=read.known("vocab_size", traits.vocab_size),
         positions=traits.max_position_embeddings or 0,
         rotated_width=_rotated_width(model, facts, latent, head),
-        is_tied=_is_tied(model),
-        qkv_bias=read.is_there(facts.qkv_bias, "attention_bias", "qkv_bias"),
-        output_bias=read.is_there(facts.output_bias, "attention_bias"),
+        is_tied=_is_tied(model, facts),
+        qkv_bias=read.has_qkv_bias(facts),
+        output_bias=read.is_there(facts.output_bias, *facts.bias_keys),
         mlp_bias=read.is_there(facts.mlp_bias, "mlp_bias"),
         has_qk_norm=facts.qk_norm_flag is None or read.flag(facts.qk_norm_flag),
         has_output_gate=read.has_gate(facts),
@@ -311,9 +318,10 @@ def _shared_width(facts: LayerFacts, width: int, read: _Reading) -> int:
 def _expert_layers(config: Mapping[str, Any], facts: LayerFacts, layers: int, read: _Reading) -> tuple[bool, ...]:
     if facts.dense_layers is DenseLayers.NONE:
         return (True,) * layers
-    if facts.dense_layers is DenseLayers.FIRST:
-        dense = read.count("first_k_dense_replace")
-        return tuple(layer >= dense for layer in range(layers))
+    if facts.dense_layers in (DenseLayers.FIRST, DenseLayers.FIRST_AND_STEP):
+        dense, written = read.count("first_k_dense_replace"), text_config(config).get("moe_layer_freq")
+        step = written if facts.dense_layers is DenseLayers.FIRST_AND_STEP and is_size(written) else 1
+        return tuple(layer >= dense and layer % step == 0 for layer in range(layers))
     if facts.dense_layers is DenseLayers.LISTED:
         return _listed(text_config(config).get("moe_layer_freq"), layers, read)
     has_experts = _every_step(text_config(config))

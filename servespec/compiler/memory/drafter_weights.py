@@ -185,15 +185,28 @@ def _eagle3_matrices(draft: Model, decoder: Decoder, target: Decoder, split: Spl
     for index in range(dimensions.layers):
         yield Matrix(role=Role.SMALL, rows=3, columns=hidden)
         yield from grouped_attention(dimensions, decoder.facts, split, hidden if index else 2 * hidden)
-        yield from mlp(hidden, dimensions.mlp, split)
+        yield from mlp(hidden, dimensions.mlp, split, has_bias=dimensions.mlp_bias)
     yield Matrix(role=Role.SMALL, rows=1, columns=hidden)
-    inputs = _hidden_states(draft) * (_named(draft, "target_hidden_size") or hidden)
-    yield Matrix(role=Role.MLP, rows=hidden, columns=inputs)
+    yield from _projection(draft, hidden)
     if (dimensions.positions, dimensions.rotated_width) != (
         target.dimensions.positions,
         target.dimensions.rotated_width,
     ):
         yield rotary_table(dimensions)
+
+
+def _projection(draft: Model, hidden: int) -> Iterator[Matrix]:
+    """What joins the target's hidden states, with a norm of all of them, or of each."""
+    section = draft.config.get("eagle_config")
+    own = section if isinstance(section, dict) else {}
+    if own.get("use_aux_hidden_state", True) is False:
+        return
+    inputs = _hidden_states(draft) * (_named(draft, "target_hidden_size") or hidden)
+    yield Matrix(role=Role.MLP, rows=hidden, columns=inputs)
+    if own.get("norm_before_fc", draft.config.get("norm_before_fc")) is True:
+        yield Matrix(role=Role.SMALL, rows=1, columns=inputs)
+    if draft.config.get("fc_norm") is True:
+        yield Matrix(role=Role.SMALL, rows=1, columns=inputs)
 
 
 def _hidden_states(draft: Model) -> int:

@@ -4,11 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from servespec.compiler.facts.decoder_layers import DECODER_LAYERS
-from servespec.compiler.facts.memory import (
-    ALTERNATING_WINDOWS,
-    INDEX_SCALE_ELEMENTS,
-    SPARSE_FP8_TOKEN_BYTES,
-)
+from servespec.compiler.facts.memory import INDEX_SCALE_ELEMENTS, SPARSE_FP8_TOKEN_BYTES
 from servespec.compiler.facts.model_traits import text_config
 from servespec.compiler.facts.mtp_layers import GEMMA4_DRAFTERS
 from servespec.compiler.facts.state_layers import STATE_LAYERS
@@ -28,12 +24,18 @@ from servespec.compiler.memory.sparse_index import layers_with_index
 from servespec.compiler.memory.split import drafter_split_of, split_of
 from servespec.compiler.memory.stage import WHOLE_MODEL, Stage
 from servespec.compiler.memory.state_layers import hybrid_block_tokens, state_bytes, state_layer
+from servespec.compiler.memory.windows import windows_of
 from servespec.compiler.model import Model
 from servespec.compiler.resolve.cache_dtype import draft_kv_cache_dtype
-from servespec.compiler.resolve.request import engine_field, max_model_len
+from servespec.compiler.resolve.request import engine_field, max_model_len, turns_on
 from servespec.compiler.resolve.resolution import Resolution
 from servespec.units import Bytes, Tokens
 
+UNPACKS_LATENT = "VLLM_MLA_DISABLE"
+"""Keys and values of every head in place of one vector for all.
+
+Source: vllm/transformers_utils/model_arch_config_convertor.py: ModelArchConfigConvertorBase.get_head_size.
+"""
 _WITHOUT_CACHE = (None, "ngram", "ngram_gpu", "suffix")
 _OTHER_LAYOUTS = (
     "global_head_dim",
@@ -42,6 +44,9 @@ _OTHER_LAYOUTS = (
     "attention_chunk_size",
     "compress_ratios",
     "compress_rates",
+    "block_configs",
+    "per_layer_config",
+    "H_cycles",
 )
 """Keys of layers whose cache has a layout of its own."""
 
@@ -66,6 +71,8 @@ def kv_cache_plan(resolution: Resolution, stage: Stage = WHOLE_MODEL) -> KvCache
     terms = terms_of(resolution, length)
     if isinstance(terms, str):
         return terms
+    if request.target.traits.is_mla and turns_on(request.spec, UNPACKS_LATENT):
+        return f"no formula is known for the cache of latent attention under `{UNPACKS_LATENT}`"
     target = target_caches(request.target, terms)
     if isinstance(target, str):
         return target
@@ -152,7 +159,8 @@ def _has_other_layout(model: Model) -> str:
     name = next(iter(traits.architectures), "a model without architectures")
     if has_states(model) or traits.is_encoder_decoder:
         return f"no formula is known for the states of `{name}`"
-    key = next((key for key in _OTHER_LAYOUTS if text.get(key)), None)
+    keys = _OTHER_LAYOUTS if traits.is_mla else (*_OTHER_LAYOUTS, "kv_lora_rank")
+    key = next((key for key in keys if text.get(key)), None)
     return f"no formula is known for the cache of a model with `{key}`" if key else ""
 
 
@@ -165,7 +173,7 @@ def _attention_layers(model: Model, terms: CacheTerms, holder: Holder) -> Layers
     token_bytes = _token_bytes(model, terms)
     if isinstance(token_bytes, str):
         return token_bytes
-    windows = _windows(model, traits.num_hidden_layers)
+    windows = windows_of(model, traits.num_hidden_layers)
     plain = tuple(_attention_layer(model, terms, holder, token_bytes, window) for window in windows)
     return _with_index(model, terms, plain)
 
@@ -250,19 +258,6 @@ def _with_index(model: Model, terms: CacheTerms, layers: tuple[KvLayer, ...]) ->
         return "config.json names no `sparse_index_dim`, or no `sparse_attention_freq` for every layer"
     index = _latent_layer(terms, layers[0].holder, width * (1 if terms.index_type.startswith("fp8") else 2))
     return tuple((layer, index) if has else (layer,) for layer, has in zip(layers, has_index, strict=False))
-
-
-def _windows(model: Model, layers: int) -> tuple[int | None, ...]:
-    """The window of each layer; a model that names a window and no layer types has it in all of them."""
-    window = model.traits.sliding_window
-    if not is_size(window):
-        return (None,) * layers
-    if not set(ALTERNATING_WINDOWS.value).isdisjoint(model.traits.architectures):
-        return tuple(None if index % 2 else window for index in range(layers))
-    types = model.traits.layer_types
-    if types is None:
-        return (window,) * layers
-    return tuple(window if kind == "sliding_attention" else None for kind in types)
 
 
 # States

@@ -74,7 +74,12 @@ def measurement_of(record: Json, name: str) -> Measurement | str:
     if measured["verdict"] != "as_planned":
         return "that launch did not capture what was planned"
     at, widest = max(ranks, key=lambda one: one[1]["memory"]["held_bytes"])
-    memory = widest["memory"]
+    memory, rows = widest["memory"], tuple(_rows(record["runners"], at))
+    graphs_bytes = sum(row.device_bytes for row in rows)
+    if memory["free_at_start_bytes"] > memory["device_bytes"]:
+        return f"rank {at} found more memory free than its device has, so the record is damaged"
+    if memory["weights_bytes"] + graphs_bytes > memory["held_bytes"]:
+        return f"the weights and graphs of rank {at} are more than all that it held, so the record is damaged"
     peaks = [rank["memory"]["peak_bytes"] for _, rank in ranks]
     return Measurement(
         name=name,
@@ -82,7 +87,7 @@ def measurement_of(record: Json, name: str) -> Measurement | str:
         date=measured["started_at"][:10],
         versions=measured["versions"],
         identity=identity_of(record),
-        rows=tuple(_rows(record["runners"], at)),
+        rows=rows,
         before_bytes=memory["device_bytes"] - memory["free_at_start_bytes"],
         weights_bytes=memory["weights_bytes"],
         held_bytes=memory["held_bytes"],

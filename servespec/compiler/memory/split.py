@@ -5,10 +5,11 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from servespec.compiler.parallel_ranks import stage_ranks
-from servespec.compiler.resolve.request import engine_field
+from servespec.compiler.resolve.request import engine_field, turns_on
 from servespec.schema.spec import ServingSpec
 
 PARTITION_VARIABLE = "VLLM_PP_LAYER_PARTITION"
+WHOLE_EMBEDDING_VARIABLE = "VLLM_REPLICATE_EMBED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +18,7 @@ class Split:
 
     ``partition`` are the layers of each stage where the spec says them.  ``redundant_experts`` are the copies that the
     load balancer adds to a layer.  ``has_whole_shared_experts`` says that every rank has all of what every token takes,
-    as it takes a share of the tokens.
+    as it takes a share of the tokens; ``has_whole_embedding``, that every rank has all rows of the embedding.
     """
 
     tensor: int = 1
@@ -27,6 +28,7 @@ class Split:
     partition: tuple[int, ...] = ()
     redundant_experts: int = 0
     has_whole_shared_experts: bool = False
+    has_whole_embedding: bool = False
 
     def heads(self, heads: int) -> int:
         return ceil(heads / self.tensor)
@@ -70,6 +72,7 @@ def split_of(spec: ServingSpec) -> Split:
         partition=layer_partition(spec) or (),
         redundant_experts=_redundant_experts(spec),
         has_whole_shared_experts=_shards_tokens(spec),
+        has_whole_embedding=turns_on(spec, WHOLE_EMBEDDING_VARIABLE),
     )
 
 

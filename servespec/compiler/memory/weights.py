@@ -4,7 +4,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from servespec.compiler.facts.architectures import BREAKABLE_ARCHITECTURES
-from servespec.compiler.facts.decoder_layers import DECODER_LAYERS, DenseLayers, LayerFacts, SharedExperts
+from servespec.compiler.facts.decoder_layers import (
+    DECODER_LAYERS,
+    WHOLE_EMBEDDINGS,
+    DenseLayers,
+    LayerFacts,
+    SharedExperts,
+)
+from servespec.compiler.facts.model_traits import text_config
 from servespec.compiler.memory.compressed_matrices import joined_states
 from servespec.compiler.memory.dimensions import Dimensions, Missing, dimensions_of
 from servespec.compiler.memory.line import Holder, MemoryLine, Part, line_within
@@ -18,6 +25,8 @@ from servespec.units import Bytes
 
 # chosen: wide enough for layers of another kind among those that the formula counts
 UNKNOWN_LAYERS_SHARE = 0.35
+_OTHER_TENSORS = ("hidden_size_per_layer_input", "H_cycles", "per_layer_config")
+"""Keys of embeddings for every layer, of layers run many times, and of layers with sizes of their own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +94,8 @@ def _has_other_layers(model: Model) -> bool:
     traits = model.traits
     names = set(traits.architectures)
     has_own_model = any(names & listed.value for listed in BREAKABLE_ARCHITECTURES.values())
+    text = text_config(model.config)
+    has_own_model |= any(text.get(key) for key in _OTHER_TENSORS)
     return has_own_model or traits.is_mla or traits.is_hybrid or traits.is_attention_free or traits.is_encoder_decoder
 
 
@@ -95,6 +106,7 @@ def _guessed_layers(model: Model) -> LayerFacts:
     has_dense = model.config.get("first_k_dense_replace") is not None
     has_shared = bool(model.config.get("n_shared_experts"))
     return LayerFacts(
+        qkv_bias_key="qkv_bias",
         expert_width=width if traits.is_mixture_of_experts else None,
         dense_layers=DenseLayers.FIRST if has_dense else DenseLayers.NONE,
         shared_experts=SharedExperts.COUNT if has_shared else SharedExperts.NONE,
@@ -114,7 +126,8 @@ def _stage(decoder: Decoder, split: Split, stage: Stage, layers: range) -> Itera
     if layers:
         yield rotary_table(dimensions)
     if stage.is_first or (stage.is_last and dimensions.is_tied):
-        yield vocabulary(dimensions, split)
+        is_whole = split.has_whole_embedding and decoder.name in WHOLE_EMBEDDINGS.value
+        yield vocabulary(dimensions, Split() if is_whole else split)
     if stage.is_last:
         yield Matrix(role=Role.SMALL, rows=1, columns=dimensions.hidden)
         if dimensions.compressed is not None:
