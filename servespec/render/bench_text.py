@@ -1,6 +1,7 @@
 """A bench for the terminal, made from its results document: what each arm did, then what it is worth."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from servespec.render.alignment import aligned
 from servespec.render.bench_figures import HOST_BOUND_CORES, ArmAtLoad, Json, arms_at_loads, ratio_row
@@ -72,6 +73,12 @@ def _ratios(results: Json, metric: str, title: str) -> str:
         return ""
     rows = [(title, "requests", "ratio", "95 % interval", "pairs")]
     return aligned([*rows, *(tuple(word or "-" for word in ratio_row(one)) for one in ratios)])
+
+
+def stopped_line(signal_name: str, results: Path | None) -> str:
+    """What a bench says that a signal ended; ``results`` is its file, None where none was written."""
+    kept = "nothing was measured" if results is None else f"the same command goes on where `{results}` ends"
+    return f"{signal_name} received, and every server is stopped; {kept}"
 
 
 def bench_event_line(event: BenchEvent) -> str:
