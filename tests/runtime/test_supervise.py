@@ -1,5 +1,6 @@
 """The life of an engine, seen from outside: events, exit codes, findings, and that nothing is left."""
 
+import contextlib
 import os
 import re
 import signal
@@ -280,6 +281,31 @@ def test_a_port_where_something_else_than_http_answers_is_not_refused(fake: Any)
         greeter.start()
         assert health.health_of(fake.command()) is health.Health.GARBLED
         greeter.join()
+
+
+@pytest.mark.parametrize("at_once", [b"", b"HTTP/1.1 200 OK\r\n"])
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(
+    fake: Any, at_once: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes well within the time that a read has."""
+    monkeypatch.setattr(health, "_PROBE_SECONDS", 0.5)
+
+    def drip() -> None:
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(4096)
+            connection.sendall(at_once)
+            for _ in range(40):
+                connection.sendall(b"H")
+                time.sleep(0.1)
+
+    with socket.create_server(("127.0.0.1", fake.port)) as server:
+        dripper = threading.Thread(target=drip)
+        dripper.start()
+        began = time.monotonic()
+        assert health.health_of(fake.command()) is health.Health.SILENT
+        assert time.monotonic() - began < 2
+        dripper.join()
 
 
 def test_a_port_that_is_taken_after_our_check_is_told(fake: Any) -> None:
