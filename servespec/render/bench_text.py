@@ -5,7 +5,7 @@ from pathlib import Path
 
 from servespec.render.alignment import aligned
 from servespec.render.bench_figures import HOST_BOUND_CORES, ArmAtLoad, Json, arms_at_loads, ratio_row
-from servespec.runtime.bench.session import ArmReady, ArmStarting, BenchEvent, CellDone
+from servespec.runtime.bench.session import ArmReady, ArmStarting, CellDone
 
 _METRICS = {
     "output_tokens_per_second": "output tokens per second",
@@ -81,7 +81,7 @@ def stopped_line(signal_name: str, results: Path | None) -> str:
     return f"{signal_name} received, and every server is stopped; {kept}"
 
 
-def bench_event_line(event: BenchEvent) -> str:
+def bench_event_line(event: ArmStarting | ArmReady | CellDone) -> str:
     match event:
         case ArmStarting(arm=arm, round=0):
             return f"starting {arm}, once unmeasured"
