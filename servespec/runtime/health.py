@@ -3,7 +3,6 @@
 import errno
 import http.client
 import socket
-import ssl
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -14,6 +13,7 @@ from threading import Event, Timer
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.keeper import descendants
 from servespec.runtime.launch import LaunchCommand
+from servespec.runtime.own_server import unverified_context
 from servespec.runtime.run_rules import ADDRESS_UNUSABLE, PORT_TAKEN
 
 _PROBE_SECONDS = 2.0
@@ -187,6 +187,4 @@ def _connection(command: LaunchCommand) -> http.client.HTTPConnection:
     host = loopback_of(command.host)
     if not command.tls:
         return http.client.HTTPConnection(host, command.port, timeout=_PROBE_SECONDS)
-    # Only liveness is asked for, on this machine; the certificate names the public host.
-    context = ssl._create_unverified_context()  # noqa: S323
-    return http.client.HTTPSConnection(host, command.port, timeout=_PROBE_SECONDS, context=context)
+    return http.client.HTTPSConnection(host, command.port, timeout=_PROBE_SECONDS, context=unverified_context())

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -50,6 +51,11 @@ def test_a_client_that_gives_no_result_is_a_finding(
     program: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert said_of(program, tmp_path, monkeypatch) == said
+
+
+@pytest.mark.parametrize(("base_url", "insecure"), [("http://localhost", False), ("https://localhost", True)])
+def test_a_certificate_of_this_machine_is_not_asked_for(base_url: str, insecure: bool) -> None:
+    assert ("--insecure" in replace(LOAD, base_url=base_url).words()) is insecure
 
 
 @pytest.mark.parametrize(

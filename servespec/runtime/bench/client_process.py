@@ -42,6 +42,8 @@ class Load:
             *("--dataset-name", "random", "--ignore-eos", "--temperature", "0", "--seed", str(self.seed)),
             *("--random-input-len", str(self.input_tokens), "--random-output-len", str(self.output_tokens)),
             *("--num-prompts", str(self.prompts), "--max-concurrency", str(self.concurrency)),
+            # A server of this machine, whose certificate names the public host.
+            *(["--insecure"] if self.base_url.startswith("https:") else []),
             *("--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "90,99", "--disable-tqdm"),
         )
 
