@@ -21,8 +21,19 @@ def bench_text(results: Json) -> str:
     heading = f"{_load(design)}, {design['rounds']} rounds, acceptance {results['acceptance']}"
     ratios = [_ratios(results, metric, title) for metric, title in _METRICS.items()]
     note = _ONE_LAUNCH if any(ratios) and design.get("side_by_side_kv_bytes") is not None else ""
-    parts = [heading, _medians(results), *ratios, host_bound_note(results), note]
+    parts = [heading, _medians(results), *ratios, failed_note(results), host_bound_note(results), note]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def failed_note(results: Json) -> str:
+    """How many requests failed and the first reason, '' where none did."""
+    failing = [cell for cell in results["cells"] if cell["completed"] < cell["prompts"]]
+    if not failing:
+        return ""
+    asked = sum(cell["prompts"] for cell in results["cells"])
+    failed = sum(cell["prompts"] - cell["completed"] for cell in failing)
+    reason = next((cell["first_error"] for cell in failing if cell.get("first_error")), "the client gives no reason")
+    return f"{failed} of {asked} requests failed, the first at {failing[0]['concurrency']} requests: {reason}"
 
 
 def host_bound_note(results: Json) -> str:

@@ -1,7 +1,15 @@
 """How a server of ours is spoken to from this machine."""
 
+import os
 import ssl
 from urllib.request import HTTPSHandler, OpenerDirector, ProxyHandler, build_opener
+
+from servespec.compiler.environment import SECRET_VARIABLES
+
+
+def own_key() -> str | None:
+    """What the server asks for: the key that the shell gives it, as it gives it to us."""
+    return os.environ.get(SECRET_VARIABLES["api_key"]) or None
 
 
 def unverified_context() -> ssl.SSLContext:
