@@ -71,12 +71,18 @@ def _measured(launch: SharedLaunch) -> Counter[str]:
     return found
 
 
+def split_bound_of(launch: Launch) -> Tokens:
+    """The widest step that may split a request's KV cache."""
+    _, shapes, lowering = subject_of(launch)
+    return split_bound_tokens(lowering, widest_tokens(shapes), shapes)
+
+
 def eager_segments(launch: Launch) -> tuple[int, ...]:
     """Of the target's first eager run, as wide as its widest graph, by the ledger's model of the allocator."""
     resolution, shapes, lowering = subject_of(launch)
     target = target_manager(resolution, shapes, splits_of(resolution, shapes, lowering), WHOLE_MODEL)
     memory, tokens = CachingAllocator(), Tokens(max(target.widest_piecewise, target.widest_full))
-    bound = split_bound_tokens(lowering, widest_tokens(shapes), shapes)
+    bound = split_bound_of(launch)
     target.forward.run(memory, tokens, eager_attention(tokens, bound, Attention.OF_SHORT_CONTEXT))
     return tuple(sum(size for size, *_ in blocks) for _, blocks in memory.layout())
 

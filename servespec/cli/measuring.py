@@ -27,6 +27,7 @@ from servespec.cli.output_file import check_output, write_measured
 from servespec.cli.reporting import FindingsFormat, compiled, print_findings, reporting, telling, write_text
 
 if TYPE_CHECKING:
+    from servespec.runtime.bench.session import BenchEvent
     from servespec.runtime.measured_launch import MeasuredLaunch
 
 
@@ -131,9 +132,10 @@ def bench(
 ) -> None:
     """Measure arms of a spec against each other: interleaved rounds, vLLM's own client, ratios with intervals."""
     from servespec.compiler.json_text import json_text
-    from servespec.render.bench_text import bench_event_line, bench_text
+    from servespec.render.bench_text import bench_text, stopped_line
     from servespec.runtime.bench import command
     from servespec.runtime.bench.design import BenchDesign
+    from servespec.runtime.bench.stopping import Stopped
 
     check_output(output)
     options = options_of(settings, allow_code, allow_unverified_engine, model_config, draft_config)
@@ -155,5 +157,19 @@ def bench(
             folder=record or output.with_suffix(".logs"),
             pass_on=command.passed_on(options),
         )
-        results = command.bench(wanted, lambda event: typer.echo(bench_event_line(event), err=True))
+        try:
+            results = command.bench(wanted, _tell_bench)
+        except Stopped as stopped:
+            typer.echo(stopped_line(str(stopped), output if output.exists() else None), err=True)
+            raise typer.Exit(128 + stopped.signum) from None
     write_text(json_text(dict(results)) if format is PlanFormat.json else bench_text(results), None)
+
+
+def _tell_bench(event: "BenchEvent") -> None:
+    from servespec.render.bench_text import bench_event_line
+    from servespec.runtime.bench.session import Warned
+
+    if isinstance(event, Warned):
+        print_findings(list(event.findings), {}, FindingsFormat.text, to_stdout=False)
+    else:
+        typer.echo(bench_event_line(event), err=True)

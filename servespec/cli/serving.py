@@ -72,12 +72,13 @@ def _served(made: "Plan", spec: str, record: Path | None, question: str | None, 
     from servespec.runtime.ask import ask as ask_server
     from servespec.runtime.capture_report import verification_steps
     from servespec.runtime.dispatch_counts import read_counts
+    from servespec.runtime.own_server import own_key
     from servespec.runtime.serving import run, serving_of
 
     def task(url: str) -> None:
         assert question is not None
         typer.echo(f"asking: {question}", err=True)
-        typer.echo(ask_server(url, question))
+        typer.echo(ask_server(url, question, api_key=own_key()))
 
     with reporting(spec):
         serving = serving_of(made, record)

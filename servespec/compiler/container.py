@@ -81,7 +81,7 @@ def container_of(plan: Plan, folders: Sequence[str]) -> Container:
         secrets=tuple(sorted(SECRET_VARIABLES.values())),
         host_address=_NAMED_ADDRESSES.get(serve.host, serve.host),
         port=serve.port,
-        is_tls=any(word.partition("=")[0] == "--ssl-certfile" for word in plan.lowered.argv),
+        is_tls=plan.lowered.is_tls,
         gpus=plan.resolution.device_count,
         shared_memory_gib=_shared_memory_gib(plan.resolution.device_count, engine.facts_version),
         mounts=tuple(Mount(one, posixpath.normpath(posixpath.join(start, one))) for one in dict.fromkeys(folders)),

@@ -54,6 +54,11 @@ class Lowered:
     token_list: tuple[Tokens, ...] | None
     remedies: tuple[Remedy, ...]
 
+    @property
+    def is_tls(self) -> bool:
+        """Whether the server answers HTTPS.  Source: vllm/entrypoints/launchers/api_server/entry.py."""
+        return any(word.partition("=")[0] == "--ssl-certfile" for word in self.argv)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:

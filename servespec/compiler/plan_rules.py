@@ -398,5 +398,13 @@ P155 = Rule(
     "no such graphs; FULL graphs of draft step 0 are captured as planned.",
     "vllm/v1/worker/gpu/cudagraph_utils.py: CudaGraphManager.run_pw_graph",
 )  # fmt: skip
+P156 = Rule(
+    "P156", "depth-of-no-tier", Severity.WARNING, "K is above that of every tier",
+    "With tiers the engine drafts what the tier of the batch says; `num_speculative_tokens` is only their upper bound. "
+    "Above the deepest of them it gains no draft, while every request has KV slots set aside for it, and the sizes of "
+    "the engine's own list follow it. A drafter that makes all drafts in one pass makes those too.",
+    "vllm/v1/core/sched/scheduler.py: Scheduler.schedule, dynamic_sd_lookup; "
+    "vllm/config/vllm.py: VllmConfig.num_lookahead_tokens",
+)  # fmt: skip
 
 RULES: tuple[Rule, ...] = tuple(value for value in dict(globals()).values() if isinstance(value, Rule))

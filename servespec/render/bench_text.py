@@ -1,10 +1,11 @@
 """A bench for the terminal, made from its results document: what each arm did, then what it is worth."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 from servespec.render.alignment import aligned
 from servespec.render.bench_figures import HOST_BOUND_CORES, ArmAtLoad, Json, arms_at_loads, ratio_row
-from servespec.runtime.bench.session import ArmReady, ArmStarting, BenchEvent, CellDone
+from servespec.runtime.bench.session import ArmReady, ArmStarting, CellDone
 
 _METRICS = {
     "output_tokens_per_second": "output tokens per second",
@@ -20,8 +21,19 @@ def bench_text(results: Json) -> str:
     heading = f"{_load(design)}, {design['rounds']} rounds, acceptance {results['acceptance']}"
     ratios = [_ratios(results, metric, title) for metric, title in _METRICS.items()]
     note = _ONE_LAUNCH if any(ratios) and design.get("side_by_side_kv_bytes") is not None else ""
-    parts = [heading, _medians(results), *ratios, host_bound_note(results), note]
+    parts = [heading, _medians(results), *ratios, failed_note(results), host_bound_note(results), note]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def failed_note(results: Json) -> str:
+    """How many requests failed and the first reason, '' where none did."""
+    failing = [cell for cell in results["cells"] if cell["completed"] < cell["prompts"]]
+    if not failing:
+        return ""
+    asked = sum(cell["prompts"] for cell in results["cells"])
+    failed = sum(cell["prompts"] - cell["completed"] for cell in failing)
+    reason = next((cell["first_error"] for cell in failing if cell.get("first_error")), "the client gives no reason")
+    return f"{failed} of {asked} requests failed, the first at {failing[0]['concurrency']} requests: {reason}"
 
 
 def host_bound_note(results: Json) -> str:
@@ -74,7 +86,13 @@ def _ratios(results: Json, metric: str, title: str) -> str:
     return aligned([*rows, *(tuple(word or "-" for word in ratio_row(one)) for one in ratios)])
 
 
-def bench_event_line(event: BenchEvent) -> str:
+def stopped_line(signal_name: str, results: Path | None) -> str:
+    """What a bench says that a signal ended; ``results`` is its file, None where none was written."""
+    kept = "nothing was measured" if results is None else f"the same command goes on where `{results}` ends"
+    return f"{signal_name} received, and every server is stopped; {kept}"
+
+
+def bench_event_line(event: ArmStarting | ArmReady | CellDone) -> str:
     match event:
         case ArmStarting(arm=arm, round=0):
             return f"starting {arm}, once unmeasured"

@@ -7,6 +7,7 @@ import urllib.request
 from typing import Any
 
 from servespec.diagnostics import Place, SpecError
+from servespec.runtime.own_server import own_opener
 from servespec.runtime.run_rules import ASK_FAILED
 
 _ANSWER_TOKENS = 128
@@ -49,7 +50,7 @@ def ask(
 
 
 class _Sender:
-    """Requests to one server; a proxy of the environment is not asked for what is on this machine."""
+    """Requests to one server."""
 
     def __init__(self, base_url: str, api_key: str | None, timeout_seconds: float) -> None:
         self._base_url = base_url
@@ -57,7 +58,7 @@ class _Sender:
         if api_key:
             self._headers["Authorization"] = f"Bearer {api_key}"
         self._timeout_seconds = timeout_seconds
-        self._open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+        self._open = own_opener().open
 
     def __call__(self, path: str, body: dict[str, Any] | None = None) -> Any:
         data = None if body is None else json.dumps(body).encode()

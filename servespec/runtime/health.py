@@ -3,16 +3,17 @@
 import errno
 import http.client
 import socket
-import ssl
 import sys
-from collections.abc import Collection, Iterable, Iterator
-from contextlib import closing, suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import closing, contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
+from threading import Event, Timer
 
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.keeper import descendants
 from servespec.runtime.launch import LaunchCommand
+from servespec.runtime.own_server import unverified_context
 from servespec.runtime.run_rules import ADDRESS_UNUSABLE, PORT_TAKEN
 
 _PROBE_SECONDS = 2.0
@@ -78,19 +79,49 @@ def health_of(command: LaunchCommand) -> Health:
     A vLLM whose engine is dead answers 503; one that sleeps or scales answers 200.
     Source: vllm/entrypoints/serve/instrumentator/health.py: health.
     """
-    with closing(_connection(command)) as connection:
-        try:
-            connection.request("GET", "/health")
-            status = connection.getresponse().status
-        except TimeoutError:
-            return Health.SILENT
-        except OSError:
-            return Health.CLOSED
-        except http.client.HTTPException:
-            return Health.GARBLED
+    with closing(_connection(command)) as connection, _cut_off(connection) as is_cut_off:
+        answered = _answered(connection)
+        # Headers that end with the connection look whole.
+        return Health.SILENT if is_cut_off() else answered
+
+
+def _answered(connection: http.client.HTTPConnection) -> Health:
+    try:
+        connection.request("GET", "/health")
+        status = connection.getresponse().status
+    except TimeoutError:
+        return Health.SILENT
+    except OSError:
+        return Health.CLOSED
+    except http.client.HTTPException:
+        return Health.GARBLED
     if status == http.HTTPStatus.OK:
         return Health.OK
     return Health.FAILED if status >= http.HTTPStatus.INTERNAL_SERVER_ERROR else Health.OTHER
+
+
+@contextmanager
+def _cut_off(connection: http.client.HTTPConnection) -> Iterator[Callable[[], bool]]:
+    """Ends the connection once the time is over: its own timeout starts anew with every byte.
+
+    Gives what tells whether it was ended so.
+    """
+    over = Event()
+
+    def end() -> None:
+        over.set()
+        # It may be closed by now, or not be open yet.
+        with suppress(OSError):
+            if connection.sock is not None:
+                connection.sock.shutdown(socket.SHUT_RDWR)
+
+    timer = Timer(_PROBE_SECONDS, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield over.is_set
+    finally:
+        timer.cancel()
 
 
 def is_foreign(command: LaunchCommand, keeper_pid: int) -> bool:
@@ -156,6 +187,4 @@ def _connection(command: LaunchCommand) -> http.client.HTTPConnection:
     host = loopback_of(command.host)
     if not command.tls:
         return http.client.HTTPConnection(host, command.port, timeout=_PROBE_SECONDS)
-    # Only liveness is asked for, on this machine; the certificate names the public host.
-    context = ssl._create_unverified_context()  # noqa: S323
-    return http.client.HTTPSConnection(host, command.port, timeout=_PROBE_SECONDS, context=context)
+    return http.client.HTTPSConnection(host, command.port, timeout=_PROBE_SECONDS, context=unverified_context())

@@ -7,6 +7,8 @@ whatever the engine's processes abandon (``PR_SET_CHILD_SUBREAPER``), and stops 
 - it is sent SIGTERM, SIGINT or SIGHUP itself, as a service manager does to every process it stops;
 - the engine's first process ends.
 
+Where it is killed itself, its own parent adopts what is left and ends it (``servespec.runtime.orphans``).
+
 Stopping is SIGTERM to the engine's first process, then, once that has ended or half of the grace period is over, to
 its group and every descendant outside it, then SIGKILL after the grace period until no descendant is left.  A second
 request on standard input ends the grace period.
@@ -65,8 +67,15 @@ def main(argv: list[str]) -> int:
 
 def ended_with_us() -> Callable[[], object]:
     """What a child calls before its program starts: the kernel kills it when this process ends, whatever ended it."""
-    prctl = _prctl()
-    return lambda: prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    prctl, parent = _prctl(), os.getpid()
+
+    def bind() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        # A parent that ended before that word would never be told of.
+        if os.getppid() != parent:
+            os._exit(1)
+
+    return bind
 
 
 def descendants(root: int) -> set[int]:

@@ -70,6 +70,11 @@ class EngineProcess:
     exit: Exit | None = None
     _unread: bytes = field(default=b"", repr=False)
 
+    @property
+    def has_lost_keeper(self) -> bool:
+        """Whether nobody is left who would end what the engine's first process leaves."""
+        return self.exit is not None and self.exit.returncode is None
+
     def poll(self) -> Exit | None:
         """The end of the engine, if all of it has ended; never waits."""
         while self.exit is None and _is_readable(self.status_fd):

@@ -6,6 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from servespec.compiler.extension import extension_obstacles
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
+from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.facts.relied_on import Use
 from servespec.compiler.lower import Lowering
 from servespec.compiler.plan import Plan
@@ -15,6 +18,7 @@ from servespec.runtime.machine_paths import without_machine_paths
 from servespec.runtime.run_rules import EXIT_LAUNCH_FAILED
 from servespec.runtime.serving import OnLaunchEvent, run, serving_of
 from servespec.runtime.supervise import Outcome
+from servespec.schema.spec import ServingSpec
 
 Json = dict[str, Any]
 
@@ -77,9 +81,32 @@ def launch_and_measure(
 
 
 def _needs_extension(plan: Plan, measurement: Measurement) -> Diagnostic:
-    message = f"this plan is lowered by `{plan.lowered.lowering}`, and {measurement.does} by the worker extension"
-    place = plan.resolution.request.source.place_of(("engine", "lowering"))
-    return measurement.without_extension.at(place, message, "write `lowering: extension` below `engine`")
+    path, because, help_text = _why_without(plan)
+    message = f"{because}, and {measurement.does} by the worker extension"
+    return measurement.without_extension.at(plan.resolution.request.source.place_of(path), message, help_text)
+
+
+def _why_without(plan: Plan) -> tuple[tuple[str, ...], str, str]:
+    """Where a plan has no extension: the place, why, and what helps, which is not to ask for it where it cannot be."""
+    if is_cpu(plan.resolution.device):
+        return ("hardware", "gpu"), "a CPU captures no graphs", "run it on a GPU, which `hardware.gpu` names"
+    if plan.resolution.frame.mode is CudaGraphMode.NONE:
+        path, help_text = _graphs_again(plan.resolution.request.spec)
+        return path, "this plan captures no graphs", help_text
+    obstacle = next(extension_obstacles(plan.resolution), None)
+    if obstacle is not None:
+        return obstacle.path, obstacle.message, "compare whole servers by `servespec bench`"
+    because = f"this plan is lowered by `{plan.lowered.lowering}`"
+    return ("engine", "lowering"), because, "write `lowering: extension` below `engine`"
+
+
+def _graphs_again(spec: ServingSpec) -> tuple[tuple[str, ...], str]:
+    """What took the graphs of a plan away, and how they come back."""
+    if spec.model.enforce_eager:
+        return ("model", "enforce_eager"), "delete `enforce_eager`"
+    if spec.compilation.cudagraph_mode is not None:
+        return ("compilation", "cudagraph_mode"), "delete `cudagraph_mode`"
+    return ("compilation", "cudagraph_mode"), "`servespec plan` says what takes them away"
 
 
 def _nothing_to_ask(_url: str) -> None:

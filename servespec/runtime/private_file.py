@@ -43,6 +43,6 @@ def _in_place_of(path: Path, mode: int) -> Iterator[BinaryIO]:
         with os.fdopen(descriptor, "wb") as file:
             yield file
         written.replace(path)
-    except OSError:
+    finally:
+        # A signal may end the writing too.
         written.unlink(missing_ok=True)
-        raise

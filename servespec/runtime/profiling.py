@@ -43,7 +43,8 @@ def plan_to_profile(spec: str, drafts_asked: str, options: Options) -> tuple[Pla
     if base.resolution.request.spec.parallel.data_parallel_size > 1:
         raise SpecError([_one_k(base, "its replicas take no tiers")])
     seqs = int(base.resolution.limits.max_num_seqs.value)
-    made = _compiled(source, replace(options, settings=(*options.settings, *_with_tiers(drafts, seqs))))
+    settings = (*options.settings, *_with_tiers(drafts, seqs), *_unbounded(base))
+    made = _compiled(source, replace(options, settings=settings))
     faults = tuple(_faults(made))
     if faults:
         raise SpecError(faults)
@@ -70,6 +71,15 @@ def _with_tiers(drafts: Sequence[int], max_num_seqs: int) -> Iterator[str]:
     tiers.append(f"{{num_speculative_tokens: {widest_first[-1]}}}")
     yield f"speculative.dynamic=[{', '.join(tiers)}]"
     yield f"scheduler.max_num_seqs={max_num_seqs + len(widest_first) - 1}"
+
+
+def _unbounded(plan: Plan) -> Iterator[str]:
+    """The bound is on the graphs of the tiers that will be served; here are those of every K at every batch.
+
+    The whole device stands for no bound: without the field the engine's own reaches would be taken, not the widest.
+    """
+    if plan.resolution.request.spec.memory.max_cudagraph_memory is not None:
+        yield f"memory.max_cudagraph_memory={plan.resolution.device.total_memory_bytes}"
 
 
 def _faults(plan: Plan) -> Iterator[Diagnostic]:

@@ -82,6 +82,7 @@ def serving_of(plan: Plan, folder: Path | None, uses: frozenset[Use] = frozenset
         env={**plan.lowered.env, FOLDER_VARIABLE: str(where.absolute()), **_plugin_variables(plan.lowered)},
         host=spec.serve.host,
         port=spec.serve.port,
+        tls=plan.lowered.is_tls,
         log_path=(where / "engine.log").absolute(),
         folder=base_folder(plan.resolution.request.source),
     )

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,11 @@ def test_a_client_that_gives_no_result_is_a_finding(
     assert said_of(program, tmp_path, monkeypatch) == said
 
 
+@pytest.mark.parametrize(("base_url", "insecure"), [("http://localhost", False), ("https://localhost", True)])
+def test_a_certificate_of_this_machine_is_not_asked_for(base_url: str, insecure: bool) -> None:
+    assert ("--insecure" in replace(LOAD, base_url=base_url).words()) is insecure
+
+
 @pytest.mark.parametrize(
     ("given", "bypassed"),
     [(None, "127.0.0.1,::1"), ("intra.net", "intra.net,127.0.0.1,::1"), ("*", "*")],
@@ -72,6 +78,23 @@ def test_the_client_asks_no_proxy_for_a_server_of_this_machine(
 
     with bench_client(tmp_path / "client.log", ["::1", "127.0.0.1", "127.0.0.1"]) as client:
         assert client.run(LOAD) == {"no": bypassed}
+
+
+@pytest.mark.parametrize(("key", "sent"), [(None, "of another"), ("of-servers", "of-servers")])
+def test_the_client_sends_the_key_that_the_servers_ask_for(
+    key: str | None, sent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = "import json, os; input(); print(json.dumps({'result': {'key': os.environ['OPENAI_API_KEY']}}))"
+    (tmp_path / "stand_in.py").write_text(program)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("OPENAI_API_KEY", "of another")
+    monkeypatch.delenv("VLLM_API_KEY", raising=False)
+    monkeypatch.setattr(client_process, "_CLIENT", "stand_in")
+    if key is not None:
+        monkeypatch.setenv("VLLM_API_KEY", key)
+
+    with bench_client(tmp_path / "client.log", []) as client:
+        assert client.run(LOAD) == {"key": sent}
 
 
 def test_a_client_in_a_load_does_not_outlive_a_bench_that_is_killed(tmp_path: Path) -> None:

@@ -181,6 +181,17 @@ def test_the_text_names_what_failed_and_leaves_it_out_of_the_ratios() -> None:
     assert ["extension", "/", "stock", "16", "2.100", "-", "1"] in words
 
 
+@pytest.mark.parametrize(
+    ("first_error", "said"), [("Unauthorized", "Unauthorized"), (None, "the client gives no reason")]
+)
+def test_the_text_says_why_requests_failed(first_error: str | None, said: str) -> None:
+    failing = [{**cell, "first_error": first_error} for cell in cells()]
+    design = {"concurrencies": [16], "input_tokens": 8, "output_tokens": 4, "rounds": 2}
+    text = bench_text({**HEAD, "arms": {"stock": {}}, "design": design, "cells": failing, "ratios": []})
+
+    assert f"1 of 256 requests failed, the first at 16 requests: {said}\n" in text
+
+
 @pytest.mark.parametrize("kv_bytes", [None, 1 << 30])
 def test_intervals_of_arms_side_by_side_are_said_to_be_of_one_launch(kv_bytes: int | None) -> None:
     """In turns every round is a launch of its own."""

@@ -72,6 +72,14 @@ def test_an_arm_is_ready_when_its_record_says_so(arm: Arm, tmp_path: Path, monke
     assert server.base_url == f"http://127.0.0.1:{command[0].port}"
 
 
+def test_an_arm_with_a_certificate_is_loaded_by_https(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ("serve.host=127.0.0.1", "engine.args.ssl_certfile=a.pem", "engine.args.ssl_keyfile=a.key")
+    serving(monkeypatch, WAITS)
+
+    with arm_up(arm_of("spec", "spec", SPEC, Options(settings=settings)), tmp_path, ()) as server:
+        assert server.base_url.startswith("https://127.0.0.1:")
+
+
 def test_an_arm_that_ends_says_why(arm: Arm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     serving(monkeypatch, ENDS)
 

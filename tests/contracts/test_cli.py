@@ -56,7 +56,8 @@ COMMANDS: dict[str, set[str]] = {
     | COMPILING,
     "acceptance": {"--seconds", "--format", "--output", "-o"},
     "predict": {
-        *("--concurrency", "--input-tokens", "--output-tokens", "--prompts", "--format", "--output", "-o"),
+        *("--concurrency", "--input-tokens", "--output-tokens", "--prompts", "--front-end-ms"),
+        *("--format", "--output", "-o"),
     }
     | COMPILING,
     "grid": {

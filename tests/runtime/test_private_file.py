@@ -67,6 +67,19 @@ def test_what_cannot_be_written_leaves_no_part_of_it(write: Callable[[Path, str]
     assert [path.name for path in tmp_path.iterdir()] == ["record.json"]
 
 
+def test_a_signal_amid_the_writing_leaves_no_part_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "spec.yaml").write_text("earlier")
+    monkeypatch.setattr("os.fchmod", interrupted)
+
+    with pytest.raises(KeyboardInterrupt):
+        rewrite(tmp_path / "spec.yaml", b"later")
+
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("spec.yaml", "earlier")]
+
+
 def test_a_full_disk_leaves_no_part_of_it(tmp_path: Path) -> None:
     (tmp_path / "record.json").write_text("earlier")
     # The system's own limit on a file's size stands for a disk that is full.

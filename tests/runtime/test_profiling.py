@@ -102,6 +102,24 @@ def test_without_speculation_the_curve_is_of_one_token_a_request(tmp_path: Path)
     assert wanted.requests[-1] == 256
 
 
+def reach_by_query_len(given: Json, folder: Path) -> dict[int, int]:
+    plan, _ = plan_to_profile(written(folder, given), "auto", Options())
+    return {row.query_len: row.max_requests or 0 for row in plan.graphs.rows if row.routine is Routine.UNIFORM_DECODE}
+
+
+def test_a_bound_on_graph_memory_is_on_what_is_served_and_not_on_every_k(tmp_path: Path) -> None:
+    """It would give up the graphs of batches whose tiers, once chosen, need not give up any."""
+    bounded = spec(memory={"max_cudagraph_memory": "500MiB"})
+
+    assert reach_by_query_len(bounded, tmp_path) == {8: 256, 4: 257, 2: 258, 1: 259}
+
+
+def test_without_drafts_the_bound_holds_as_it_does_when_served(tmp_path: Path) -> None:
+    bounded = spec(speculative=None, memory={"max_cudagraph_memory": "500MiB"})
+
+    assert reach_by_query_len(bounded, tmp_path) == {1: compiled(bounded).graphs.rows[-1].max_requests}
+
+
 @pytest.mark.parametrize(
     ("drafts", "message", "help_text"),
     [

@@ -28,6 +28,12 @@ def environment_of(folder: Path, **engine: Any) -> dict[str, str]:
     return dict(serving_of(compiled(spec), folder).command.env)
 
 
+@pytest.mark.parametrize(("args", "is_tls"), [({}, False), ({"ssl_certfile": "a.pem", "ssl_keyfile": "a.key"}, True)])
+def test_a_server_with_a_certificate_is_spoken_to_by_https(args: dict[str, str], is_tls: bool, tmp_path: Path) -> None:
+    spec = spec_of("qwen3-8b", "h200", engine={"version": "0.33.0", "args": args})
+    assert serving_of(compiled(spec), tmp_path).command.tls is is_tls
+
+
 @pytest.mark.parametrize("lowering", ["none", "legacy", "extension"])
 def test_every_lowering_names_its_record_folder_and_the_plug_in(lowering: str, tmp_path: Path) -> None:
     environment = environment_of(tmp_path, lowering=lowering)

@@ -248,6 +248,29 @@ def test_another_lowering_is_refused() -> None:
     assert [finding.code for finding in refused.value.diagnostics] == ["L032"]
 
 
+@pytest.mark.parametrize(
+    ("sections", "message", "help_text"),
+    [
+        ({"hardware": {"gpu": "cpu"}}, "a CPU captures no graphs", "run it on a GPU"),
+        ({"model": {"enforce_eager": True}}, "this plan captures no graphs", "delete `enforce_eager`"),
+        ({"compilation": {"cudagraph_mode": "NONE"}}, "this plan captures no graphs", "delete `cudagraph_mode`"),
+        ({"engine": {"model_runner": "v1"}}, "the spec gets V1", "servespec bench"),
+    ],
+)
+def test_where_the_extension_cannot_be_it_is_not_advised(sections: Json, message: str, help_text: str) -> None:
+    given = spec_of("qwen3-8b", "h200", engine={"version": "0.33.0"})
+    merged = {**given, **{name: {**given.get(name, {}), **section} for name, section in sections.items()}}
+
+    with pytest.raises(SpecError) as refused:
+        time_steps(compiled(merged), WANTED, None, lambda _: None)
+
+    (finding,) = refused.value.diagnostics
+    assert finding.code == "L032"
+    assert message in finding.message
+    assert help_text in finding.help
+    assert "lowering" not in finding.help
+
+
 def test_the_engine_is_started_with_what_is_wanted_and_its_result_is_read(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

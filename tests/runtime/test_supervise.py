@@ -1,10 +1,13 @@
 """The life of an engine, seen from outside: events, exit codes, findings, and that nothing is left."""
 
+import contextlib
 import os
 import re
 import signal
 import socket
 import stat
+import subprocess
+import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -20,6 +23,7 @@ from servespec.runtime.engine_log import Phase
 from servespec.runtime.launch import LaunchCommand
 from servespec.runtime.run_rules import ARGUMENTS_REFUSED, STOPPED_BY_FORCE
 from servespec.runtime.supervise import Event, Outcome, PhaseReached, Ready, Stalled, Started, Stopping, serve
+from tests.plans import REPOSITORY
 
 # A hang is a failure to report soon, not after the suite's own limit.
 pytestmark = pytest.mark.timeout(60)
@@ -279,6 +283,31 @@ def test_a_port_where_something_else_than_http_answers_is_not_refused(fake: Any)
         greeter.join()
 
 
+@pytest.mark.parametrize("at_once", [b"", b"HTTP/1.1 200 OK\r\n"])
+def test_an_answer_that_comes_byte_by_byte_is_not_waited_for(
+    fake: Any, at_once: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each byte comes well within the time that a read has."""
+    monkeypatch.setattr(health, "_PROBE_SECONDS", 0.5)
+
+    def drip() -> None:
+        connection, _ = server.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(4096)
+            connection.sendall(at_once)
+            for _ in range(40):
+                connection.sendall(b"H")
+                time.sleep(0.1)
+
+    with socket.create_server(("127.0.0.1", fake.port)) as server:
+        dripper = threading.Thread(target=drip)
+        dripper.start()
+        began = time.monotonic()
+        assert health.health_of(fake.command()) is health.Health.SILENT
+        assert time.monotonic() - began < 2
+        dripper.join()
+
+
 def test_a_port_that_is_taken_after_our_check_is_told(fake: Any) -> None:
     """By a process that answers nothing: the engine's own bind fails."""
     thief = socket.socket()
@@ -476,16 +505,71 @@ def test_killed_supervisor_leaves_nothing(fake: Any, supervised: Any) -> None:
 def test_killed_keeper_ends_the_run(fake: Any, supervised: Any) -> None:
     run = supervised(fake.command())
     run.until("Ready")
-    parent = int(Path(f"/proc/{fake.pids()[0]}/stat").read_text().rpartition(")")[2].split()[1])
+    parent = parent_of(fake.pids()[0])
     os.kill(parent, signal.SIGKILL)
     assert run.until("Outcome")["codes"] == ["L009"]
     assert (run.code(), fake.alive_after(5.0)) == (7, [])
 
 
+def test_killed_keeper_leaves_nothing_of_what_the_first_process_started(fake: Any, supervised: Any) -> None:
+    """One is in the session of the first process, one in its own; both ignore SIGTERM."""
+    run = supervised(fake.command("--stubborn-family"))
+    run.until("Ready")
+    os.kill(parent_of(fake.pids()[0]), signal.SIGKILL)
+    outcome = run.until("Outcome")
+    assert (outcome["codes"], len(fake.pids()), fake.alive()) == (["L009"], 3, [])
+
+
+def test_what_ran_before_the_engine_outlives_a_killed_keeper(fake: Any) -> None:
+    def kill_keeper(event: Event) -> None:
+        if isinstance(event, Ready):
+            os.kill(parent_of(fake.pids()[0]), signal.SIGKILL)
+
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other:
+        outcome, _ = run(fake.command("--family"), on_event=kill_keeper)
+        still_runs = other.poll() is None
+        other.kill()
+    assert (codes(outcome), fake.alive(), still_runs) == (["L009"], [], True)
+
+
+def test_a_child_that_starts_after_its_parent_has_ended_ends_too() -> None:
+    """The kernel tells a child of the end of its parent only once the child has asked for it."""
+    done = subprocess.run(
+        [sys.executable, "-c", STARTS_LATE],
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        stdout=subprocess.PIPE,
+        check=True,
+        timeout=30,
+    )
+    assert done.stdout == b"asks"
+
+
+STARTS_LATE = """
+import os, time
+from servespec.runtime.keeper import ended_with_us
+if os.fork() == 0:
+    bind = ended_with_us()
+    parent = os.getpid()
+    if os.fork():
+        os._exit(0)
+    while os.getppid() == parent:
+        time.sleep(0.01)
+    os.write(1, b"asks")
+    bind()
+    os.write(1, b" and lives on")
+    os._exit(0)
+os.wait()
+"""
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
 def test_a_service_manager_that_signals_every_process_gets_a_clean_stop(fake: Any, supervised: Any) -> None:
     run = supervised(fake.command("--family"))
     run.until("Ready")
-    parent = int(Path(f"/proc/{fake.pids()[0]}/stat").read_text().rpartition(")")[2].split()[1])
+    parent = parent_of(fake.pids()[0])
     for pid in (*fake.pids(), parent, run.process.pid):
         os.kill(pid, signal.SIGTERM)
     assert run.until("Outcome")["codes"] == []

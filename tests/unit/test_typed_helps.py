@@ -69,3 +69,41 @@ def test_a_missing_k_is_told_as_it_is_typed(more: Json, written: int) -> None:
 
     assert typed(told) == {"num_speculative_tokens": written}
     assert "R107" not in {one.code for one in then}
+
+
+TIERS_BELOW_K = {"dynamic": [{"up_to": 8, "num_speculative_tokens": 3}, {"num_speculative_tokens": 1}]}
+
+
+def test_a_k_that_no_tier_drafts_is_lowered_to_the_deepest() -> None:
+    drafting = {**DRAFTING, **TIERS_BELOW_K}
+    (told,) = [one for one in found(spec_of("qwen3-8b", "h200", speculative=drafting)) if one.code == "P156"]
+    then = found(spec_of("qwen3-8b", "h200", speculative={**drafting, **typed(told)}))
+
+    assert typed(told) == {"num_speculative_tokens": 3}
+    assert not {"P156", "S211"} & {one.code for one in then}
+
+
+def test_a_k_of_a_tier_that_no_batch_reaches_is_not_above_every_tier() -> None:
+    """To lower it would be refused while the tier stands."""
+    tiers = [{"up_to": 600, "num_speculative_tokens": 3}, {"num_speculative_tokens": 7}]
+    drafting = {**DRAFTING, "dynamic": tiers}
+    told = found(spec_of("qwen3-8b", "h200", speculative=drafting, scheduler={"max_num_seqs": 512}))
+    codes = {one.code for one in told}
+
+    assert "P119" in codes
+    assert "P156" not in codes
+
+
+@pytest.mark.parametrize("adaptive", [False, True])
+def test_a_cap_in_place_of_legacy_sizes_is_typed_without_them(adaptive: bool) -> None:
+    tiers = [{"up_to": 8, "num_speculative_tokens": 7}, {"num_speculative_tokens": 3}]
+    drafting = {**DRAFTING, "dynamic": tiers, "enable_adaptive_verification": adaptive}
+    given = spec_of("qwen3-8b", "h200", speculative=drafting, compilation={"max_cudagraph_capture_size": 64})
+    told = next(one for one in found(given) if one.code == "P101")
+    other = re.search(r"or write `(\w+): (\d+)`( instead of the legacy fields)?", told.help)
+    assert other is not None
+    kept = {} if other[3] else given["compilation"]
+
+    then = found({**given, "compilation": {**kept, other[1]: int(other[2])}})
+
+    assert [one.code for one in then if one.severity == "error" or one.message == told.message] == []

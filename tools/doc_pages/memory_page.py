@@ -7,6 +7,7 @@ import memory_table as predicted
 import pool_table as pools
 
 from doc_pages.markdown import page, sentences, table
+from servespec.compiler.graphs.shape import Routine
 
 
 def memory_page() -> str:
@@ -31,15 +32,30 @@ def memory_page() -> str:
         "## Savings of remedies",
         sentences(
             "Published ones are of an earlier grid without a limit of decode tokens, one remedy after the other; ours "
-            "are of the launches above. "
-            "That grid had 72 PIECEWISE sizes, which are not published; the 39 that are played keep fewer hidden "
-            "states: MiniMax-M3's pools were 7.58 GiB with those and 6.13 with these."
+            f"are of the launches above. {_earlier_grid()}"
         ),
         table(
             ("launch", "remedies", "measured GiB", "predicted GiB", "error"),
             [_saving(saving) for saving in measured.savings()],
         ),
     )
+
+
+def _earlier_grid() -> str:
+    """What the published savings were taken on, beside the launch that stands in for it."""
+    (saving,) = (one for one in measured.document(_GB200)["savings"] if "earlier_grid" in one)
+    earlier, launch = saving["earlier_grid"], saving["launch"]
+    (played,) = (one for one in measured.launches() if one.name == launch)
+    sizes = sum(shape.routine is Routine.PIECEWISE for shape in predicted.subject_of(played)[1])
+    pools = sum(one.value for one in played.figures if one.name.endswith((" FULL", " PIECEWISE")))
+    return (
+        f"That grid had {earlier['piecewise_sizes']} PIECEWISE sizes, which are not published; the {sizes} that are "
+        f"played keep fewer hidden states: {launch.split()[0]}'s pools were {earlier['pools_gib']:.2f} GiB with those "
+        f"and {pools:.2f} with these."
+    )
+
+
+_GB200 = "published-gb200-memory.json"
 
 
 def _file(file: str, rows: tuple[predicted.Row, ...]) -> Iterator[str]:
@@ -105,7 +121,7 @@ def _shared_file(file: str) -> Iterator[str]:
     yield f"### {file.removesuffix('.json')}"
     yield sentences(
         f"{' and '.join(held['device'])}, driver {held['driver']}; vllm {held['versions']['vllm']}, torch "
-        f"{held['versions']['torch']}; {held['date']}. {_SHARED_NOTES[file]} File: [{file}](../measurements/{file})."
+        f"{held['versions']['torch']}; {held['date']}. {_SHARED_NOTES[file]()} File: [{file}](../measurements/{file})."
     )
     yield table(
         ("launch", "runner", "measured MiB", "predicted MiB", "error", "verdict"),
@@ -113,24 +129,51 @@ def _shared_file(file: str) -> Iterator[str]:
     )
 
 
-_SHARED_NOTES = {
-    "2026-12-01-h200-launches-extension.json": (
+def _extension_note() -> str:
+    load = _shared_launch("load")
+    full_tokens = max(row.widest_tokens for row in load.rows if "piecewise" not in row.routine)
+    planned_tokens = pools.split_bound_of(load.whole)
+    between_mib = (_piecewise_bytes("k3") - _piecewise_bytes("k1")) / measured.MIB
+    return (
         "`v-` launches are of a 0.6B model in bf16, the others of an 8B one with FP8 blocks. "
         "`k7` and `p-8b` capture the target's widest FULL graph before the PIECEWISE ones, while the ledger plays "
-        "PIECEWISE first; the second FULL graph of theirs made the pool grow by 240 MiB, which is not explained. "
-        "`load` was captured while KV splits were allowed up to 4,096 tokens, where its plan now ends at 1,792; `k3` "
-        "beside `k1` says that this is about 40 MiB."
-    ),
-    "2026-12-01-h200-launches-bench-8b-fp8.json": (
+        "PIECEWISE first; the FULL graph after it made the pool grow too, which is not explained. "
+        f"`load` was captured while KV splits were allowed up to {full_tokens:,} tokens, where its plan now ends at "
+        f"{planned_tokens:,}; `k3` beside `k1` says that this is about {between_mib:.0f} MiB."
+    )
+
+
+def _8b_note() -> str:
+    return (
         "Arms of a bench of an 8B model with FP8 blocks, with prefill graphs up to 8,192 tokens. "
         "All but `8b-k0`, which drafts nothing, were under `one_capture_stream`: what the target reserved was enough "
         "for the drafter too."
-    ),
-    "2026-12-01-h200-launches-bench-30b-a3b-fp8.json": (
+    )
+
+
+def _30b_note() -> str:
+    more_mib = (_piecewise_bytes("30b-k1") - _piecewise_bytes("30b-spec")) / measured.MIB
+    return (
         "Arms of a bench of a 30B mixture of experts with FP8 blocks, with prefill graphs up to 8,192 tokens and no "
-        "remedy. `30b-spec` and `30b-k1` have the same PIECEWISE graphs of the target, which took 32 MiB more in the "
-        "latter."
-    ),
+        "remedy. `30b-spec` and `30b-k1` have the same PIECEWISE graphs of the target, which took "
+        f"{more_mib:.0f} MiB more in the latter."
+    )
+
+
+def _shared_launch(name: str) -> measured.SharedLaunch:
+    (found,) = (one for one in measured.shared_launches() if one.whole.name == name)
+    return found
+
+
+def _piecewise_bytes(name: str) -> int:
+    """What the target's PIECEWISE captures reserved."""
+    return sum(row.pool_bytes for row in _shared_launch(name).rows if row.routine == Routine.PIECEWISE)
+
+
+_SHARED_NOTES = {
+    "2026-12-01-h200-launches-extension.json": _extension_note,
+    "2026-12-01-h200-launches-bench-8b-fp8.json": _8b_note,
+    "2026-12-01-h200-launches-bench-30b-a3b-fp8.json": _30b_note,
 }
 """What a reader has to know of a file's launches."""
 

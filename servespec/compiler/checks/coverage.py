@@ -48,7 +48,8 @@ def _cover(subject: Findable, eager: DecodeRange) -> str:
     if subject.choice is not None and subject.choice.chooses_decode:
         return RAISE_BOUND
     if fields.legacy:
-        return f"legacy sizes are tokens: reach `{tokens}`, or write {decode_cap(subject, widest)}"
+        instead = f"{decode_cap(subject, widest)} instead of the legacy fields"
+        return f"legacy sizes are tokens: reach `{tokens}`, or write {instead}"
     if fields.decode_sizes_requests is not None:
         return f"add `{widest}` to `decode_cudagraph_capture_request_sizes`"
     budget = _budget_of(subject)

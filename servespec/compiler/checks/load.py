@@ -38,8 +38,28 @@ def _unreachable_tiers(subject: Findable) -> Iterator[Diagnostic]:
         first = (tier.up_to or first) + 1
 
 
+def _depth_of_no_tier(subject: Findable) -> Iterator[Diagnostic]:
+    """Tiers that a curve chose may be others with the next curve, which K leaves room for."""
+    most, ranges = subject.frame.num_speculative_tokens, subject.resolution.drafting.ranges
+    if not subject.frame.tiers or subject.resolution.tier_choice is not None:
+        return
+    # One that no batch reaches counts too: it has a finding of its own, and K must not be below it.
+    deepest = max(k for _, _, k in ranges)
+    if deepest < most:
+        message = f"the deepest tier drafts {deepest}, and K is {most}"
+        place = subject.place("speculative", "num_speculative_tokens")
+        yield rules.P156.at(place, message, _lower_depth(deepest))
+
+
+def _lower_depth(deepest: int) -> str:
+    if deepest == 0:
+        return "delete `speculative`: nothing is ever drafted"
+    return f"write `num_speculative_tokens: {deepest}`, or a tier that drafts more"
+
+
 CHECKS: tuple[Check, ...] = (
     _requests_per_rank,
     _mixed_steps,
     _unreachable_tiers,
+    _depth_of_no_tier,
 )

@@ -14,6 +14,7 @@ from servespec.diagnostics import Place, SpecError
 from servespec.runtime.bench.bench_rules import CLIENT_FAILED
 from servespec.runtime.keeper import ended_with_us
 from servespec.runtime.launch_folder import written_in
+from servespec.runtime.own_server import own_key
 
 _CLIENT = "servespec.runtime.bench.client"
 
@@ -42,6 +43,8 @@ class Load:
             *("--dataset-name", "random", "--ignore-eos", "--temperature", "0", "--seed", str(self.seed)),
             *("--random-input-len", str(self.input_tokens), "--random-output-len", str(self.output_tokens)),
             *("--num-prompts", str(self.prompts), "--max-concurrency", str(self.concurrency)),
+            # A server of this machine, whose certificate names the public host.
+            *(["--insecure"] if self.base_url.startswith("https:") else []),
             *("--percentile-metrics", "ttft,tpot,itl,e2el", "--metric-percentiles", "90,99", "--disable-tqdm"),
         )
 
@@ -97,7 +100,7 @@ def bench_client(log_path: Path, hosts: Iterable[str]) -> Iterator[BenchClient]:
             stdout=subprocess.PIPE,
             stderr=log,
             text=True,
-            env={**os.environ, **_without_proxy(hosts)},
+            env={**os.environ, **_without_proxy(hosts), **_key_of_servers()},
             preexec_fn=ended_with_us(),  # noqa: PLW1509 - one thread here
         )
         try:
@@ -106,6 +109,15 @@ def bench_client(log_path: Path, hosts: Iterable[str]) -> Iterator[BenchClient]:
             process.terminate()
             # Closes its pipes too, and takes no offence at a question that nobody read.
             process.communicate()
+
+
+def _key_of_servers() -> dict[str, str]:
+    """The client sends a key by another name than the servers read it by.
+
+    Source: vllm/benchmarks/lib/endpoint_request_func.py: _get_headers.
+    """
+    key = own_key()
+    return {"OPENAI_API_KEY": key} if key else {}
 
 
 def _without_proxy(hosts: Iterable[str]) -> dict[str, str]:

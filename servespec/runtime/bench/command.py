@@ -18,7 +18,9 @@ from servespec.runtime.bench.design import BenchDesign, design_findings, labels_
 from servespec.runtime.bench.observation import observed
 from servespec.runtime.bench.results import BENCH_FORMAT, open_results
 from servespec.runtime.bench.servers import arm_up
-from servespec.runtime.bench.session import Bench, OnBenchEvent, run_bench
+from servespec.runtime.bench.session import Bench, OnBenchEvent, Warned, run_bench
+from servespec.runtime.bench.stopping import stopped_by_signals
+from servespec.runtime.bench.tokenizer import tokenizer_findings
 from servespec.runtime.gather import Options
 from servespec.runtime.health import loopback_of
 from servespec.runtime.launch_folder import launch_folder
@@ -47,7 +49,8 @@ class Wanted:
 def bench(wanted: Wanted, on_event: OnBenchEvent) -> Mapping[str, Any]:
     """Runs a bench, or what is left of it, and gives the results document.
 
-    Raises SpecError where it is refused, an arm cannot be served or the client fails.
+    Raises SpecError where it is refused, an arm cannot be served or the client fails, and Stopped where a signal ends
+    it; no server is left then.
     """
     if wanted.spec == "-":
         raise SpecError([_refused("SPEC", "a bench serves its spec many times", "write it to a file")])
@@ -55,8 +58,14 @@ def bench(wanted: Wanted, on_event: OnBenchEvent) -> Mapping[str, Any]:
     design = replace(wanted.design, arms=labels_of(names))
     arms = compiled_arms(wanted, names, design)
     results = open_results(wanted.output, _head(wanted, design, arms))
+    if warnings := tuple(tokenizer_findings(arms)):
+        on_event(Warned(warnings))
     hosts = [loopback_of(arm.plan.resolution.request.spec.serve.host) for arm in arms]
-    with launch_folder(wanted.folder), bench_client(wanted.folder / "client.log", hosts) as client:
+    with (
+        stopped_by_signals(),
+        launch_folder(wanted.folder),
+        bench_client(wanted.folder / "client.log", hosts) as client,
+    ):
         run_bench(
             Bench(
                 design=design,

@@ -83,6 +83,7 @@ def _command(arm: Arm, folder: Path, pass_on: tuple[str, ...]) -> LaunchCommand:
         env={},
         host=arm.plan.resolution.request.spec.serve.host,
         port=port,
+        tls=arm.plan.lowered.is_tls,
         log_path=folder / "serve.log",
         grace_seconds=_GRACE_SECONDS,
     )

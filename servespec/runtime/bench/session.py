@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from servespec.diagnostics import Diagnostic
 from servespec.runtime.bench.arms import Arm
 from servespec.runtime.bench.client_process import Load
 from servespec.runtime.bench.design import BenchDesign, Cell, arms_in, rounds_of
@@ -52,7 +53,14 @@ class CellDone:
     count: int
 
 
-BenchEvent = ArmStarting | ArmReady | CellDone
+@dataclass(frozen=True, slots=True)
+class Warned:
+    """What was found before anything is launched, and stops nothing."""
+
+    findings: tuple[Diagnostic, ...]
+
+
+BenchEvent = Warned | ArmStarting | ArmReady | CellDone
 OnBenchEvent = Callable[[BenchEvent], None]
 
 

@@ -2,9 +2,10 @@
 
 import http.client
 import re
-import urllib.request
 from collections import Counter
 from typing import Any, Final
+
+from servespec.runtime.own_server import own_opener
 
 _SERIES: Final = re.compile(r'^servespec:target_(\w+)_total\{(?:.*?,)?mode="(\w+)".*\} (\S+)$', re.MULTILINE)
 _COUNTED: Final = ("steps", "unpadded_tokens", "padding_tokens")
@@ -15,13 +16,9 @@ Counted = Counter[tuple[str, str]]
 
 
 def counted_steps(base_url: str) -> Counted:
-    """Over all engines; empty where the server does not tell.
-
-    A proxy of the environment is not asked for what is on this machine.
-    """
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    """Over all engines; empty where the server does not tell."""
     try:
-        with opener.open(f"{base_url}/metrics", timeout=_TIMEOUT_SECONDS) as answer:
+        with own_opener().open(f"{base_url}/metrics", timeout=_TIMEOUT_SECONDS) as answer:
             return parsed(answer.read().decode())
     except (OSError, http.client.HTTPException, UnicodeDecodeError):
         return Counter()

@@ -1,0 +1,84 @@
+"""A server of ours that answers HTTPS under a public name, spoken to from its own machine."""
+
+import ssl
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from servespec.cli import app
+from servespec.runtime.ask import ask
+from servespec.runtime.bench.steps import counted_steps
+from servespec.runtime.health import Health, base_url, health_of
+from servespec.runtime.launch import LaunchCommand
+from servespec.runtime.supervise import Outcome
+from tests.plans import REPOSITORY
+
+ANSWERS = {
+    "/health": b"",
+    "/v1/models": b'{"data": [{"id": "m"}]}',
+    "/v1/chat/completions": b'{"choices": [{"message": {"content": "yes"}}]}',
+    "/metrics": b'servespec:target_steps_total{mode="FULL"} 3.0\n',
+}
+# What each question came with.
+KEYS: list[str | None] = []
+# Of `public.example`, with its key, signed by itself for a hundred years; it guards nothing.
+CERTIFICATE = Path(__file__).with_name("self-signed.pem")
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(ANSWERS[self.path])
+
+    def do_POST(self) -> None:
+        KEYS.append(self.headers["Authorization"])
+        self.do_GET()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def command() -> Iterator[LaunchCommand]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        Thread(target=server.serve_forever, daemon=True).start()
+        port = server.server_address[1]
+        yield LaunchCommand(argv=("x",), env={}, host="127.0.0.1", port=port, log_path=Path("log"), tls=True)
+        server.shutdown()
+
+
+def test_its_certificate_is_not_held_against_it(command: LaunchCommand) -> None:
+    url = base_url(command)
+
+    assert url.startswith("https://")
+    assert health_of(command) is Health.OK
+    assert ask(url, "?") == "yes"
+    assert counted_steps(url) == {("FULL", "steps"): 3}
+
+
+@pytest.mark.usefixtures("quiet_shell")
+def test_a_question_is_asked_with_the_key_of_the_shell(command: LaunchCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine takes it over from the shell, and asks for it."""
+
+    def run(_plan: Any, _serving: Any, _on_event: Any, task: Any, **_: Any) -> Outcome:
+        task(base_url(command))
+        return Outcome(0, (), Path("log"))
+
+    monkeypatch.setattr("servespec.runtime.serving.run", run)
+    monkeypatch.setenv("VLLM_API_KEY", "of-the-shell")
+    KEYS.clear()
+    spec = REPOSITORY / "tests" / "golden" / "cases" / "cpu" / "spec.yaml"
+
+    done = CliRunner().invoke(app, ["serve", str(spec), "--ask", "?"])
+
+    assert done.stdout.startswith("yes"), done.output
+    assert KEYS == ["Bearer of-the-shell"]
