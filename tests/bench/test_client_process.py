@@ -45,6 +45,14 @@ def said_of(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> st
         ("input(); print('{\"result\": {', end='')", "it ended before it answered"),
         ("print('a warning'); input()", "it printed `a warning` in place of an answer"),
         ('input(); print(\'{"error": "no"}\')', "no"),
+        (
+            'input(); print(\'{"result": {"completed": 0, "first_error": "Unauthorized"}}\')',
+            "none of 8 requests was answered: Unauthorized",
+        ),
+        (
+            'input(); print(\'{"result": {"completed": 0, "first_error": null}}\')',
+            "none of 8 requests was answered: the client gives no reason",
+        ),
     ],
 )
 def test_a_client_that_gives_no_result_is_a_finding(

@@ -70,11 +70,21 @@ class BenchClient:
         except BrokenPipeError:
             line = ""
         answer = _answer(line)
-        if "error" in answer:
-            message = f"the bench client failed at concurrency {load.concurrency}: {answer['error']}"
-            raise SpecError([CLIENT_FAILED.at(Place(str(self.log_path)), message, "see the end of its log")])
+        fault = answer.get("error") or _unanswered(answer["result"], load)
+        if fault:
+            message = f"the bench client failed at concurrency {load.concurrency}: {fault}"
+            help_text = "see the end of its log, and of the server's"
+            raise SpecError([CLIENT_FAILED.at(Place(str(self.log_path)), message, help_text)])
         result: dict[str, Any] = answer["result"]
         return result
+
+
+def _unanswered(result: dict[str, Any], load: Load) -> str | None:
+    """What is said of a load of which nothing was answered: the next one would fail as well."""
+    if result.get("completed") != 0:
+        return None
+    reason = result.get("first_error") or "the client gives no reason"
+    return f"none of {load.prompts} requests was answered: {reason}"
 
 
 def _answer(line: str) -> dict[str, Any]:
