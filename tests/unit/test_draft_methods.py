@@ -20,7 +20,7 @@ def drafted(architecture: str, model_type: str, /, **config: Any) -> Drafting:
 
 
 @pytest.mark.parametrize(
-    ("method", "architecture"), [(m, name) for m, names in METHOD_ARCHITECTURES.items() for name in names.value]
+    ("method", "architecture"), [(m, name) for m, names in METHOD_ARCHITECTURES.items() for name in sorted(names.value)]
 )
 def test_an_architecture_tells_it(method: str, architecture: str) -> None:
     found = drafted(architecture, "unnamed")
