@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from servespec.cli import app
+from servespec.diagnostics import SpecError
 from servespec.runtime import health
 from servespec.runtime.ask import ask
 from servespec.runtime.bench.steps import counted_steps
@@ -112,3 +113,11 @@ def test_a_question_is_asked_with_the_key_of_the_shell(command: LaunchCommand, m
 
     assert done.stdout.startswith("yes"), done.output
     assert KEYS == ["Bearer of-the-shell"]
+
+
+@pytest.mark.parametrize("key", ["of-the-shell\n", "of-the-sh\u20acll"])
+def test_a_key_that_cannot_be_sent_is_told_and_not_shown(command: LaunchCommand, key: str) -> None:
+    with pytest.raises(SpecError, match="the API key holds a line break, or a character") as raised:
+        ask(base_url(command), "?", api_key=key)
+
+    assert "of-the-sh" not in str(raised.value)
