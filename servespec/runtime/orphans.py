@@ -7,7 +7,7 @@ This process may have descendants that are not the engine's: what a shell starte
 the first process of a container, whatever loses its parent there.  The engine's are known by their session, which its
 first process began, or by the mark in the environment that it was started with.  Neither alone is enough: one may begin
 a session of its own, and one that writes its title over its arguments, as a worker of vLLM does, loses the environment
-that /proc shows.  One that did both is left.
+that /proc shows.  One that did both is found below its parent, and left where that has ended.
 """
 
 import ctypes
@@ -45,7 +45,8 @@ def end_orphans(engine: EngineProcess, timeout_seconds: float) -> None:
     deadline, quiet_looks = time.monotonic() + timeout_seconds, 0
     unreaped: set[int] = set()
     while quiet_looks < _QUIET_LOOKS and time.monotonic() < deadline:
-        left = {pid for pid in descendants(os.getpid()) if _is_of(engine, pid)}
+        known = {pid for pid in descendants(os.getpid()) if _is_of(engine, pid)}
+        left = known | descendants(*known)
         for pid in left:
             _kill(pid)
         unreaped = {pid for pid in unreaped | left if not _is_reaped(pid)}
