@@ -6,6 +6,7 @@ Each command stands in a module named for what people want of it.
 import atexit
 import gc
 import os
+import sys
 from importlib import import_module
 from typing import Final
 
@@ -23,6 +24,7 @@ for _name in _COMMANDS:
 def main() -> None:
     """Entry point; what is not a user's mistake ends with its own exit code."""
     _collect_seldom()
+    _open_closed_streams()
     if os.environ.get("_SERVESPEC_COMPLETE") == "complete_bash":
         from servespec.runtime.completion import mend_broken_word
 
@@ -32,6 +34,14 @@ def main() -> None:
             app()
     except (KeyboardInterrupt, BrokenPipeError):
         raise SystemExit(130) from None
+
+
+def _open_closed_streams() -> None:
+    """A service may start us without one; the next file would take its number, and what is said be written into it."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            # The least that is free, so that of the three each gets its own.
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode, closefd=False))
 
 
 def _collect_seldom() -> None:

@@ -12,6 +12,7 @@ from servespec.runtime.run_rules import ASK_FAILED
 
 _ANSWER_TOKENS = 128
 _MESSAGE_CHARACTERS = 200
+_CHARACTERS_OF_A_HEADER = 256
 
 
 def ask(
@@ -27,6 +28,8 @@ def ask(
 
     Raises SpecError (L013) when the server refuses, fails or answers with something else.
     """
+    if api_key and not _is_sendable(api_key):
+        raise _failed(base_url, "the API key holds a line break, or a character that no header can hold")
     send = _Sender(base_url, api_key, timeout_seconds)
     try:
         name = model or send("/v1/models")["data"][0]["id"]
@@ -47,6 +50,11 @@ def ask(
     if not isinstance(content, str):
         raise _failed(base_url, "the answer holds no text")
     return content
+
+
+def _is_sendable(key: str) -> bool:
+    """Whether a header of HTTP can hold it.  Source: http.client: HTTPConnection.putheader."""
+    return not {"\r", "\n"} & set(key) and all(ord(one) < _CHARACTERS_OF_A_HEADER for one in key)
 
 
 class _Sender:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
 from enum import StrEnum
 from pathlib import Path
-from threading import Event, Timer
+from threading import Event, Thread
 
 from servespec.diagnostics import Diagnostic, Place
 from servespec.runtime.keeper import descendants
@@ -17,6 +17,7 @@ from servespec.runtime.own_server import unverified_context
 from servespec.runtime.run_rules import ADDRESS_UNUSABLE, PORT_TAKEN
 
 _PROBE_SECONDS = 2.0
+_CUT_AGAIN_SECONDS = 0.05
 _LISTENING = "0A"
 _TCP_TABLES = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))
 _ANY_ADDRESS = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - recognised, not bound
@@ -102,26 +103,37 @@ def _answered(connection: http.client.HTTPConnection) -> Health:
 
 @contextmanager
 def _cut_off(connection: http.client.HTTPConnection) -> Iterator[Callable[[], bool]]:
-    """Ends the connection once the time is over: its own timeout starts anew with every byte.
+    """Ends the connection once the time is over: its own timeout starts anew with every byte and every address.
 
     Gives what tells whether it was ended so.
     """
-    over = Event()
+    over, done = Event(), Event()
 
     def end() -> None:
+        if done.wait(_PROBE_SECONDS):
+            return
         over.set()
-        # It may be closed by now, or not be open yet.
-        with suppress(OSError):
-            if connection.sock is not None:
-                connection.sock.shutdown(socket.SHUT_RDWR)
+        # It may not be open yet, and a socket that starts TLS is another one afterwards.
+        _shut(connection)
+        while not done.wait(_CUT_AGAIN_SECONDS):
+            _shut(connection)
 
-    timer = Timer(_PROBE_SECONDS, end)
-    timer.daemon = True
-    timer.start()
+    cutter = Thread(target=end, daemon=True)
+    cutter.start()
     try:
         yield over.is_set
     finally:
-        timer.cancel()
+        done.set()
+        # Once the connection is closed, its descriptor may be somebody else's.
+        cutter.join()
+
+
+def _shut(connection: http.client.HTTPConnection) -> None:
+    """Not by the method of a TLS socket, which takes its state from under whoever reads from it."""
+    open_socket = connection.sock
+    with suppress(OSError):
+        if open_socket is not None:
+            socket.socket.shutdown(open_socket, socket.SHUT_RDWR)
 
 
 def is_foreign(command: LaunchCommand, keeper_pid: int) -> bool:

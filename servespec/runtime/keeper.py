@@ -78,13 +78,13 @@ def ended_with_us() -> Callable[[], object]:
     return bind
 
 
-def descendants(root: int) -> set[int]:
-    """The processes below ``root``, by the parent that /proc names now."""
+def descendants(*roots: int) -> set[int]:
+    """The processes below ``roots``, by the parent that /proc names now."""
     children: dict[int, list[int]] = {}
     for pid, parent in _parents():
         children.setdefault(parent, []).append(pid)
     found: set[int] = set()
-    waiting = [root]
+    waiting = [*roots]
     while waiting:
         below = children.get(waiting.pop(), [])
         found.update(below)

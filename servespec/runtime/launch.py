@@ -9,6 +9,7 @@ import errno
 import itertools
 import json
 import os
+import secrets
 import select
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from servespec.runtime.run_rules import ENGINE_ABSENT, ENGINE_EXITED, INSTALL_EN
 
 _SECRET_WORDS = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 _SHORTEST_SECRET = 6
+_MARK_VARIABLE = "SERVESPEC_LAUNCH"
 _NOT_STARTED = (errno.ENOENT, errno.EACCES, errno.ENOTDIR, errno.ENOEXEC)
 
 
@@ -60,13 +62,15 @@ class Exit:
 class EngineProcess:
     """A started engine.  Its ``exit`` is set once no process of it is left.
 
-    ``status_fd`` is readable when it has ended; ``lifeline_fd`` held open keeps it alive.
+    ``status_fd`` is readable when it has ended; ``lifeline_fd`` held open keeps it alive.  ``mark`` is what stands in
+    the environment of its processes, ``NAME=value``, and of no others.
     """
 
     pid: int
     keeper: "subprocess.Popen[bytes]"
     status_fd: int
     lifeline_fd: int
+    mark: str
     exit: Exit | None = None
     _unread: bytes = field(default=b"", repr=False)
 
@@ -130,6 +134,7 @@ def start(command: LaunchCommand, environ: Mapping[str, str]) -> EngineProcess |
 
 
 def _start_keeper(command: LaunchCommand, environment: Mapping[str, str], log: int) -> EngineProcess:
+    mark = secrets.token_hex(8)
     keeper_reads, lifeline = os.pipe()
     status, keeper_writes = os.pipe()
     keeper = subprocess.Popen(  # noqa: S603 - the command is what the user asked to launch
@@ -137,13 +142,13 @@ def _start_keeper(command: LaunchCommand, environment: Mapping[str, str], log: i
         stdin=keeper_reads,
         stdout=keeper_writes,
         stderr=log,
-        env=environment,
+        env={**environment, _MARK_VARIABLE: mark},
         cwd=command.folder,
         start_new_session=True,
     )
     for fd in (keeper_reads, keeper_writes, log):
         os.close(fd)
-    return EngineProcess(0, keeper, status, lifeline)
+    return EngineProcess(0, keeper, status, lifeline, f"{_MARK_VARIABLE}={mark}")
 
 
 def _first_line(fd: int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from servespec.runtime.failure import diagnose_exit, diagnose_timeout, diagnose_
 from servespec.runtime.health import Health, base_url, health_of, is_foreign, port_problem
 from servespec.runtime.health_watch import HealthWatch
 from servespec.runtime.launch import EngineProcess, Exit, LaunchCommand, secrets_of_launch, start
-from servespec.runtime.orphans import adopted_orphans
+from servespec.runtime.orphans import adopting_orphans, end_orphans
 from servespec.runtime.run_rules import (
     EXIT_DONE,
     EXIT_DRIFT,
@@ -125,7 +125,7 @@ def serve(
     """
     if not command.headless and (problem := port_problem(command)):
         return _refused(command, problem)
-    with _signals() as signals, adopted_orphans() as end_orphans:
+    with _signals() as signals, adopting_orphans():
         engine = start(command, os.environ if environ is None else environ)
         if isinstance(engine, Diagnostic):
             return _refused(command, engine)
@@ -137,7 +137,7 @@ def serve(
             engine.wait(command.grace_seconds + _KILL_SECONDS)
             engine.close()
             if engine.has_lost_keeper:
-                end_orphans(engine.keeper.pid, _KILL_SECONDS)
+                end_orphans(engine, _KILL_SECONDS)
 
 
 @dataclass(slots=True)

@@ -2,6 +2,7 @@
 
 import json
 import sys
+import traceback
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from servespec.compiler.lower import Lowering
 from servespec.render.bench_text import bench_text
 from servespec.runtime.bench import command
 from servespec.runtime.bench.arms import arm_of
-from servespec.runtime.bench.client import bench, kept
+from servespec.runtime.bench.client import bench, kept, reason_of
 from servespec.runtime.bench.design import Cell
 from servespec.runtime.bench.ratios import paired_ratios
 from servespec.runtime.bench.results import cell_json
@@ -206,7 +207,25 @@ def test_intervals_of_arms_side_by_side_are_said_to_be_of_one_launch(kv_bytes: i
 def test_the_client_keeps_numbers_and_the_first_error() -> None:
     result = {"completed": 1, "errors": ["", "gone\n" * 400, "later"], "p90_ttft_ms": 1.0, "ttfts": [1.0], "date": "x"}
 
-    assert kept(result) == {"completed": 1, "p90_ttft_ms": 1.0, "first_error": ("gone\n" * 100)}
+    assert kept(result) == {"completed": 1, "p90_ttft_ms": 1.0, "first_error": ("gone " * 100)}
+
+
+def test_of_a_traceback_the_client_keeps_what_happened() -> None:
+    """The engine's client gives all of it, for whatever a request raises."""
+
+    def deep(frames: int) -> None:
+        deep(frames - 1) if frames else json.loads("[\n")
+
+    try:
+        try:
+            deep(20)
+        except ValueError as error:
+            raise ConnectionError("cannot connect\nto host") from error
+    except ConnectionError:
+        trace = traceback.format_exc()
+
+    assert kept({"errors": [trace]})["first_error"] == "ConnectionError: cannot connect to host"
+    assert reason_of(f"no test run. Error: {trace}") == "no test run. Error: ConnectionError: cannot connect to host"
 
 
 def test_the_client_tells_what_the_engine_raises(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,15 @@ signal.signal(signal.SIGTERM, end)
 pathlib.Path("started").touch()
 time.sleep(600)
 """
+# One that takes no offence at being asked.
+STUBBORN_SERVER = """
+import os, pathlib, signal, time
+signal.signal(signal.SIGTERM, lambda *_: pathlib.Path("asked").touch())
+pathlib.Path("pid").write_text(str(os.getpid()))
+pathlib.Path("started").touch()
+while True:
+    time.sleep(600)
+"""
 BENCH = """
 import sys
 from dataclasses import replace
@@ -41,11 +50,11 @@ main()
 
 
 @contextmanager
-def bench(folder: Path, heed: Callable[[], None]) -> Iterator["subprocess.Popen[str]"]:
+def bench(folder: Path, heed: Callable[[], None], server: str = SERVER) -> Iterator["subprocess.Popen[str]"]:
     """A bench in ``folder`` whose one server has started."""
     (folder / "stand_in.py").write_text("input()")
     environ = {**os.environ, "PYTHONPATH": f"{REPOSITORY}:{folder}"}
-    words = (sys.executable, "-c", BENCH, SERVER, str(SPEC))
+    words = (sys.executable, "-c", BENCH, server, str(SPEC))
     with subprocess.Popen(
         words,
         cwd=folder,
@@ -55,10 +64,14 @@ def bench(folder: Path, heed: Callable[[], None]) -> Iterator["subprocess.Popen[
         start_new_session=True,
         preexec_fn=heed,  # noqa: PLW1509 - one thread here
     ) as process:
-        while process.poll() is None and not (folder / "started").exists():
-            time.sleep(0.05)
+        wait_for(folder / "started", process)
         yield process
         process.kill()
+
+
+def wait_for(file: Path, process: "subprocess.Popen[str]") -> None:
+    while process.poll() is None and not file.exists():
+        time.sleep(0.05)
 
 
 def heed_signals() -> None:
@@ -76,6 +89,18 @@ def test_a_signal_stops_the_servers_and_then_the_bench(tmp_path: Path, signum: s
         assert f"{signum.name} received, and every server is stopped; nothing was measured" in said
         assert (tmp_path / "stopped").exists()
         assert not (tmp_path / "bench.json").exists()
+
+
+def test_a_second_signal_kills_the_servers_at_once_and_leaves_none(tmp_path: Path) -> None:
+    with bench(tmp_path, heed_signals, STUBBORN_SERVER) as process:
+        process.send_signal(signal.SIGINT)
+        wait_for(tmp_path / "asked", process)
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=20)
+        is_left = Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()
+
+        assert (process.returncode, is_left) == (128 + signal.SIGINT, False), said
+        assert "SIGINT received, and every server is stopped" in said
 
 
 def test_a_signal_that_was_ignored_stays_ignored(tmp_path: Path) -> None:

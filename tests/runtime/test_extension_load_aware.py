@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from servespec.compiler.graphs.hand_off import LOAD_AWARE_KEY, digest
 from servespec.runtime.extension.install import varlen_tokens
-from servespec.runtime.extension.load_aware import LoadSwitch, follow_load
+from servespec.runtime.extension.load_aware import LoadSwitch, follow_load, rest_in_warm_ups
 from servespec.runtime.extension.worker import uses_of
 from tests.plans import compiled, model_folder, spec_of
 from tests.strategies import EXTENSION
@@ -178,6 +178,35 @@ def test_a_start_finds_its_manager_where_it_left_it(kernels: tuple[int, ...], ev
     assert start.manager.cost_tables is not None
     assert start.runner.rejection_sampler.enable_adaptive_verification
     assert start.switch.counts() == {"fixed_steps": 0, "adaptive_steps": 1}
+
+
+@pytest.mark.parametrize("load", [1, 6])
+@pytest.mark.parametrize("kernels", [(), (1,), (6,)])
+@pytest.mark.parametrize("every_kernel", [(), (6, 6), (1, 6, 1)])
+def test_a_server_that_scales_times_its_steps_again_and_follows_the_load_after_it(
+    load: int, kernels: tuple[int, ...], every_kernel: tuple[int, ...]
+) -> None:
+    """Its new workers time theirs at that moment, in steps that all workers take together."""
+    start = Start(4)
+
+    def warm_up() -> str:
+        start.steps(*kernels)
+        start.all_kernels(*every_kernel)
+        start.capture()
+        return "times"
+
+    worker = SimpleNamespace(compile_or_warm_up_model=warm_up)
+    rest_in_warm_ups(worker, start.switch)
+    worker.compile_or_warm_up_model()
+    start.steps(load)
+    start.manager.cost_tables = "of a smaller server"
+
+    assert worker.compile_or_warm_up_model() == "times"
+    assert start.manager.cost_tables == ([0.1], [0.2])
+    for requests, adapts in ((1, False), (6, True)):
+        start.steps(requests)
+        assert (start.runner.adaptive_verification is start.manager) is adapts
+    assert sum(start.switch.counts().values()) == 3
 
 
 def test_no_step_of_a_start_teaches_the_estimate() -> None:

@@ -15,6 +15,7 @@ import pytest
 from servespec.compiler.graphs.hand_off import HAND_OFF_KEY
 from servespec.compiler.lower import EXTENSION_CLASS
 from servespec.runtime.extension import answers, replay, step_times
+from servespec.runtime.extension import worker as extension_worker
 from servespec.runtime.extension.failure import PHASES
 from servespec.runtime.extension.install import PlanMismatchError
 from servespec.runtime.extension.report import write_left
@@ -23,7 +24,7 @@ from servespec.runtime.extension.step_times_batches import Wanted
 from servespec.runtime.extension.worker import PlannedGraphs, check_engine, hand_off_of
 from servespec.runtime.last_reports import ask_for_last_reports
 from tests.differential.engine_oracle import engine_root
-from tests.plans import Json, compiled, spec_of
+from tests.plans import Json, compiled, model_folder, spec_of
 from tests.runtime.engine_types import Descriptor, Mode
 from tests.strategies import EXTENSION
 
@@ -258,6 +259,35 @@ def test_remedies_are_applied_and_reported(
     report = json.loads((tmp_path / "captured-1-0.json").read_text())
     assert report["remedies"] == ({"kv_from_measurement": 0} if asked else {})
     assert (vars(gpu_worker) == own) is not asked
+
+
+@needs_engine
+def test_a_worker_that_follows_the_load_does_not_while_it_warms_up(
+    worker: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = type("AdaptiveVerificationManager", (), {"cost_tables": ([0.1], [0.2])})
+    for name in ("batches_to_profile", "set_initial_cost_curves", "get_num_tokens"):
+        setattr(manager, name, None)
+    module = ModuleType("adaptive_verification")
+    monkeypatch.setattr(module, manager.__name__, manager, raising=False)
+    monkeypatch.setitem(sys.modules, "vllm.v1.worker.gpu.spec_decode.adaptive_verification", module)
+    monkeypatch.setattr(extension_worker, "apply_remedies", lambda _: {})
+    draft = {"method": "eagle3", "model": model_folder("eagle3-draft"), "num_speculative_tokens": 7}
+    graphs = {"max_decode_cudagraph_capture_requests": 256}
+    follows = {"speculative": {**draft, "load_aware": {"from_requests": 64}}, "scheduler": {"max_num_seqs": 256}}
+    runner, adapts = worker.model_runner, list[bool]()
+    runner.adaptive_verification, runner.rejection_sampler = manager(), SimpleNamespace()
+    runner.execute_model = lambda *_: adapts.append(runner.adaptive_verification is not None)
+    worker.compile_or_warm_up_model = lambda: runner.execute_model(step_of_one)
+    worker.vllm_config.speculative_config = SimpleNamespace(rejection_sample_method="standard")
+    worker.vllm_config.additional_config = handed(**follows, compilation=graphs)
+    step_of_one = SimpleNamespace(num_scheduled_tokens={"one": 8})
+
+    PlannedGraphs.init_worker_extension(worker)
+    worker.compile_or_warm_up_model()
+    runner.execute_model(step_of_one)
+
+    assert adapts == [True, False]
 
 
 def planned_full(worker: SimpleNamespace) -> list[list[int]]:

@@ -1,16 +1,21 @@
 """A server of ours that answers HTTPS under a public name, spoken to from its own machine."""
 
+import socket
 import ssl
 from collections.abc import Iterator
+from contextlib import closing
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
+from time import sleep
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from servespec.cli import app
+from servespec.diagnostics import SpecError
+from servespec.runtime import health
 from servespec.runtime.ask import ask
 from servespec.runtime.bench.steps import counted_steps
 from servespec.runtime.health import Health, base_url, health_of
@@ -65,6 +70,32 @@ def test_its_certificate_is_not_held_against_it(command: LaunchCommand) -> None:
     assert counted_steps(url) == {("FULL", "steps"): 3}
 
 
+def test_one_that_is_cut_off_reads_as_ended(command: LaunchCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reads at that moment is told of no fault of ours."""
+    monkeypatch.setattr(health, "_PROBE_SECONDS", 0.05)
+
+    with closing(health._connection(command)) as connection:
+        connection.connect()
+        with health._cut_off(connection) as is_cut_off:
+            while not is_cut_off():
+                sleep(0.01)
+            assert isinstance(connection.sock, ssl.SSLSocket)
+            assert connection.sock.read(1) == b""
+
+
+def test_one_that_opens_late_is_cut_off_too(command: LaunchCommand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where the first address of a host gives no answer."""
+    monkeypatch.setattr(health, "_PROBE_SECONDS", 0.05)
+    ours, servers = socket.socketpair()
+
+    with ours, servers, closing(health._connection(command)) as connection, health._cut_off(connection) as is_cut_off:
+        while not is_cut_off():
+            sleep(0.01)
+        ours.settimeout(5)
+        connection.sock = ours
+        assert ours.recv(1) == b""
+
+
 @pytest.mark.usefixtures("quiet_shell")
 def test_a_question_is_asked_with_the_key_of_the_shell(command: LaunchCommand, monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine takes it over from the shell, and asks for it."""
@@ -82,3 +113,11 @@ def test_a_question_is_asked_with_the_key_of_the_shell(command: LaunchCommand, m
 
     assert done.stdout.startswith("yes"), done.output
     assert KEYS == ["Bearer of-the-shell"]
+
+
+@pytest.mark.parametrize("key", ["of-the-shell\n", "of-the-sh\u20acll"])
+def test_a_key_that_cannot_be_sent_is_told_and_not_shown(command: LaunchCommand, key: str) -> None:
+    with pytest.raises(SpecError, match="the API key holds a line break, or a character") as raised:
+        ask(base_url(command), "?", api_key=key)
+
+    assert "of-the-sh" not in str(raised.value)

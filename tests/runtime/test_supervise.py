@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -520,16 +521,26 @@ def test_killed_keeper_leaves_nothing_of_what_the_first_process_started(fake: An
     assert (outcome["codes"], len(fake.pids()), fake.alive()) == (["L009"], 3, [])
 
 
-def test_what_ran_before_the_engine_outlives_a_killed_keeper(fake: Any) -> None:
-    def kill_keeper(event: Event) -> None:
-        if isinstance(event, Ready):
-            os.kill(parent_of(fake.pids()[0]), signal.SIGKILL)
+def test_what_is_not_of_the_engine_outlives_a_killed_keeper(fake: Any) -> None:
+    """One process of before it, and one that came beside it."""
+    with sleeper() as before, contextlib.ExitStack() as stack:
+        beside: list[subprocess.Popen[bytes]] = []
 
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as other:
+        def kill_keeper(event: Event) -> None:
+            if isinstance(event, Ready):
+                beside.append(stack.enter_context(sleeper()))
+                os.kill(parent_of(fake.pids()[0]), signal.SIGKILL)
+
         outcome, _ = run(fake.command("--family"), on_event=kill_keeper)
-        still_runs = other.poll() is None
-        other.kill()
-    assert (codes(outcome), fake.alive(), still_runs) == (["L009"], [], True)
+        still_run = [one.poll() is None for one in (before, *beside)]
+    assert (codes(outcome), fake.alive(), still_run) == (["L009"], [], [True, True])
+
+
+@contextlib.contextmanager
+def sleeper() -> Iterator["subprocess.Popen[bytes]"]:
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True) as one:
+        yield one
+        one.kill()
 
 
 def test_a_child_that_starts_after_its_parent_has_ended_ends_too() -> None:

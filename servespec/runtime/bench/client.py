@@ -8,6 +8,7 @@ Source: vllm/benchmarks/serve.py: add_cli_args, main.
 
 import contextlib
 import json
+import re
 import sys
 from typing import Any, TextIO
 
@@ -15,6 +16,7 @@ _KEPT = (
     "duration", "completed", "failed", "total_input_tokens", "total_output_tokens", "output_throughput",
     "total_token_throughput", "request_throughput", "spec_decode_acceptance_length", "spec_decode_acceptance_rate",
 )  # fmt: skip
+_REASON_CHARACTERS = 500
 _KEPT_ENDINGS = ("_ttft_ms", "_tpot_ms", "_itl_ms", "_e2el_ms")
 
 
@@ -42,14 +44,25 @@ def bench(words: list[str]) -> dict[str, Any]:
     except SystemExit:
         return {"error": f"the client refused its arguments: {' '.join(words)}"}
     except (ValueError, RuntimeError, OSError, ClientError, TimeoutError) as error:
-        return {"error": f"{type(error).__name__}: {error}"}
+        return {"error": f"{type(error).__name__}: {reason_of(str(error))}"}
 
 
 def kept(result: dict[str, Any]) -> dict[str, Any]:
     """The numbers of a result, without the text and times of every request, and the first error there was."""
     numbers = {name: value for name, value in result.items() if name in _KEPT or name.endswith(_KEPT_ENDINGS)}
     errors = [error for error in result.get("errors", ()) if error]
-    return {**numbers, "first_error": str(errors[0])[:500] if errors else None}
+    return {**numbers, "first_error": reason_of(str(errors[0])) if errors else None}
+
+
+def reason_of(said: str) -> str:
+    """In one line; of a traceback its end, which alone says what happened.
+
+    Source: vllm/benchmarks/lib/endpoint_request_func.py: async_request_openai_completions, traceback.format_exception.
+    """
+    before, _, trace = said.partition("Traceback (most recent call last):")
+    # Frames are indented, and the error that follows the last of them is not.
+    *_, end = re.split(r"\n +[^\n]*(?=\n)", trace.strip())
+    return " ".join([*before.split(), *end.split()])[:_REASON_CHARACTERS]
 
 
 def answer(stream: TextIO, document: dict[str, Any]) -> None:

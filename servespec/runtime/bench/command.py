@@ -62,7 +62,7 @@ def bench(wanted: Wanted, on_event: OnBenchEvent) -> Mapping[str, Any]:
         on_event(Warned(warnings))
     hosts = [loopback_of(arm.plan.resolution.request.spec.serve.host) for arm in arms]
     with (
-        stopped_by_signals(),
+        stopped_by_signals() as stops,
         launch_folder(wanted.folder),
         bench_client(wanted.folder / "client.log", hosts) as client,
     ):
@@ -71,7 +71,7 @@ def bench(wanted: Wanted, on_event: OnBenchEvent) -> Mapping[str, Any]:
                 design=design,
                 arms={arm.label: arm for arm in arms},
                 folder=wanted.folder,
-                arm_up=partial(arm_up, pass_on=wanted.pass_on),
+                arm_up=partial(arm_up, stops=stops, pass_on=wanted.pass_on),
                 client=client,
                 observe=lambda server, run: observed(server, client.process.pid, run),
                 on_event=on_event,

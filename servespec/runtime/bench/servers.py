@@ -4,7 +4,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 from servespec.diagnostics import Diagnostic, Place, SpecError
 from servespec.runtime.bench.arms import Arm
 from servespec.runtime.bench.bench_rules import ARM_FAILED
+from servespec.runtime.bench.stopping import StopSignals
 from servespec.runtime.health import base_url, free_port
 from servespec.runtime.launch import EngineProcess, LaunchCommand, start
 from servespec.runtime.record import RECORD_NAME, read_record
@@ -19,6 +20,8 @@ from servespec.runtime.record import RECORD_NAME, read_record
 _POLL_SECONDS = 0.5
 # `serve` itself waits for its engine to stop; this is for `serve`.
 _GRACE_SECONDS = 60.0
+# Its keeper kills after that time; what lives longer hangs in the kernel.
+_KILL_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,18 +62,30 @@ class Server:
 
 
 @contextmanager
-def arm_up(arm: Arm, folder: Path, pass_on: tuple[str, ...]) -> Iterator[Server]:
-    """Starts to serve ``arm``, until the block ends; ``pass_on`` are further words for `servespec serve`."""
+def arm_up(arm: Arm, folder: Path, stops: StopSignals, pass_on: tuple[str, ...]) -> Iterator[Server]:
+    """Starts to serve ``arm``, until the block ends; ``pass_on`` are further words for `servespec serve`.
+
+    A signal cuts neither the start nor the end short, which would leave a server behind.
+    """
     command = _command(arm, folder, pass_on)
     (folder / RECORD_NAME).unlink(missing_ok=True)
-    process = start(command, os.environ)
-    if isinstance(process, Diagnostic):
-        raise SpecError([process])
-    try:
+    with ExitStack() as stack:
+        with stops.deferred():
+            process = start(command, os.environ)
+            if isinstance(process, Diagnostic):
+                raise SpecError([process])
+            stack.callback(_end, process, stops)
         yield Server(arm=arm, command=command, process=process, folder=folder, began=time.monotonic())
-    finally:
+
+
+def _end(process: EngineProcess, stops: StopSignals) -> None:
+    """Waits until nothing of the server is left; a signal after the one that ends the bench kills it at once."""
+    with stops.deferred():
         process.request_stop()
-        process.wait(_GRACE_SECONDS)
+        deadline = time.monotonic() + _GRACE_SECONDS + _KILL_SECONDS
+        while process.wait(_POLL_SECONDS) is None and time.monotonic() < deadline:
+            if stops.is_urgent:
+                process.request_stop()
         process.close()
 
 

@@ -6,12 +6,16 @@ tensor-parallel rank, so that no rank asks another.
 
 A start runs real steps before the manager knows what a step costs: those of kernels that warm up, of any number of
 requests.  They are the engine's, which finds its manager as it left it; the costs are there from the capture on.
+A server that scales warms up and captures once more, and its new workers time the steps that price adaptive ones
+together with those that serve: all of them must have their manager then.
 Source: vllm/v1/worker/gpu_worker.py: Worker._compile_or_warm_up_model; vllm/v1/worker/gpu/warmup.py: warmup_kernels;
 vllm/v1/worker/gpu/model_runner.py: GPUModelRunner.capture_model;
+vllm/distributed/elastic_ep/elastic_execute.py: ElasticEPScalingExecutor.warm_and_capture;
 vllm/v1/worker/gpu/spec_decode/adaptive_verification.py.
 """
 
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from servespec.runtime.extension.verification_costs import charge_cached_tokens
@@ -30,6 +34,7 @@ class LoadSwitch:
         self._from_requests, self._fixed_below = from_requests, fixed_below
         self._chooses = False
         self._held: Any = None
+        self._rests = False
         self.fixed_steps = 0
         self.adaptive_steps = 0
 
@@ -44,7 +49,7 @@ class LoadSwitch:
 
     def before_step(self, requests: int) -> None:
         """Called with the number of requests of each scheduled step; without any, or in a start, nothing changes."""
-        if requests == 0 or not self._can_choose():
+        if requests == 0 or self._rests or not self._can_choose():
             return
         self._chooses = requests >= (self._fixed_below if self._chooses else self._from_requests)
         if self._chooses:
@@ -53,6 +58,17 @@ class LoadSwitch:
             self._hold()
         self.fixed_steps += self.is_fixed
         self.adaptive_steps += self._runner.adaptive_verification is not None
+
+    @contextmanager
+    def resting(self) -> Iterator[None]:
+        """For the time of a block the manager is on the runner, whatever the steps are of."""
+        self._chooses = False
+        self._give_back()
+        self._rests = True
+        try:
+            yield
+        finally:
+            self._rests = False
 
     def _can_choose(self) -> bool:
         """Whether there is a manager, here or on the runner, that knows what steps cost."""
@@ -115,6 +131,17 @@ def follow_load(runner: Any, from_requests: int, fixed_below: int, varlen_tokens
     AdaptiveVerificationManager.batches_to_profile = batches_to_profile
     charge_cached_tokens(AdaptiveVerificationManager)
     return switch
+
+
+def rest_in_warm_ups(worker: Any, switch: LoadSwitch) -> None:
+    """Of the start, and of a server that scales; the steps in them are the engine's."""
+    engines_own = worker.compile_or_warm_up_model
+
+    def compile_or_warm_up_model() -> Any:
+        with switch.resting():
+            return engines_own()
+
+    worker.compile_or_warm_up_model = compile_or_warm_up_model
 
 
 def _switched(engines_own: Callable[..., Any], switch: LoadSwitch) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from servespec.runtime.extension.answers import Answers, end_answers
 from servespec.runtime.extension.capture_memory import CaptureMeter, meter_captures
 from servespec.runtime.extension.failure import record_failures
 from servespec.runtime.extension.install import EngineTypes, PlanMismatchError, install, varlen_tokens
-from servespec.runtime.extension.load_aware import follow_load
+from servespec.runtime.extension.load_aware import follow_load, rest_in_warm_ups
 from servespec.runtime.extension.remedies import Counts, apply_remedies
 from servespec.runtime.extension.replay import VERIFY_VARIABLE, replay_after_warm_up
 from servespec.runtime.extension.report import Took, write_left, write_report
@@ -44,7 +44,8 @@ class PlannedGraphs:
         bind_split_rule(worker.model_runner, widest_full_tokens(given["managers"]))
         if LOAD_AWARE_KEY in given:
             from_requests, fixed_below = given[LOAD_AWARE_KEY]
-            follow_load(worker.model_runner, from_requests, fixed_below, varlen_tokens(given["managers"]))
+            varlen = varlen_tokens(given["managers"])
+            rest_in_warm_ups(worker, follow_load(worker.model_runner, from_requests, fixed_below, varlen))
             _estimate_by_rule(worker.vllm_config.speculative_config)
         _report_after_capture(worker, meter, given["sha256"], apply_remedies(given.get("remedies", ())))
         replay_after_warm_up(worker, given["sha256"])
