@@ -274,6 +274,17 @@ def test_an_eagle3_head_with_a_smaller_vocabulary_has_its_own_head(tmp_path: Pat
     assert own.high - own.size == pytest.approx(2 * 151936 * 2048, abs=1)
 
 
+@pytest.mark.parametrize("size", ["32000", [32000], -1, None])
+def test_a_draft_vocabulary_that_is_no_size_is_not_read(tmp_path: Path, size: object) -> None:
+    plain, odd = (
+        planned_model(tmp_path / name, QWEN3_30B, eagle3_of(QWEN3_30B, draft_vocab_size=own))
+        for name, own in (("plain", 151936), ("odd", size))
+    )
+
+    assert plain.ledger is not None
+    assert odd.ledger == plain.ledger
+
+
 def test_mtp_layers_are_the_targets_last_kind(tmp_path: Path) -> None:
     speculative = {"method": "mtp", "num_speculative_tokens": 1}
     target = QWEN3_30B | {"num_nextn_predict_layers": 1}

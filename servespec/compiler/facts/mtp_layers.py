@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from servespec.compiler.facts.engine_file import in_engine
-from servespec.compiler.facts.model_traits import text_config
+from servespec.compiler.facts.model_traits import MOST_LAYERS, text_config
 from servespec.provenance import Sourced
 
 _SPECULATIVE: Final = "vllm/config/speculative.py"
@@ -210,5 +210,8 @@ def _part(config: Mapping[str, Any], part: Part) -> Mapping[str, Any]:
 
 
 def _count(part: Mapping[str, Any], name: str) -> int | None:
+    """None beyond any model, and below none: layers are planned one by one."""
     value = part.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= MOST_LAYERS else None
