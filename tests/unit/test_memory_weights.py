@@ -259,6 +259,17 @@ def test_an_unknown_architecture_is_a_wide_estimate() -> None:
     assert all(line.low < 0.7 * line.size and line.high > 1.3 * line.size for line in lines)
 
 
+def test_a_guess_reads_the_language_part() -> None:
+    """As GLM-4.5V names its dense layer and its shared experts."""
+    text = LLAMA | {
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "first_k_dense_replace": 1,
+        "n_shared_experts": 1,
+    }  # fmt: skip
+    outer = {"architectures": ["NewForConditionalGeneration"], "model_type": "new", "tie_word_embeddings": False}
+
+    assert stage_bytes(outer | {"text_config": text}) == stage_bytes(text | {"architectures": ["NewForCausalLM"]})
+
+
 def test_an_unknown_quantization_has_no_formula() -> None:
     config = LLAMA | {"quantization_config": {"quant_method": "gguf"}}
 
