@@ -12,6 +12,7 @@ from servespec.compiler.facts.model_traits import (
     ONE_KV_HEAD_CONFIG_CLASSES,
     num_kv_heads,
 )
+from servespec.compiler.facts.mtp_layers import mtp_layers
 from servespec.compiler.facts.windows import (
     ASKED_FOR_WINDOWS,
     DEFAULT_WINDOWS,
@@ -126,3 +127,20 @@ def test_kv_heads_are_those_of_the_config_classes() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
     assert [num_kv_heads(way) for way in ways] == json.loads(done.stdout)
+
+
+_ASK_MTP_LAYERS = """
+from transformers import CONFIG_MAPPING
+print(CONFIG_MAPPING["deepseek_v4"]().num_nextn_predict_layers)
+"""
+
+
+def test_mtp_layers_of_deepseek_v4_are_counted_by_its_config_class() -> None:
+    assert PYTHON is not None
+    done = subprocess.run(
+        [PYTHON, "-c", _ASK_MTP_LAYERS],
+        capture_output=True, text=True, env={"HF_HUB_OFFLINE": "1"}, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+
+    assert mtp_layers({"model_type": "deepseek_v4"}).predicted_tokens == int(done.stdout)

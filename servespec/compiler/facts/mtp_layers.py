@@ -83,13 +83,15 @@ _HIDDEN: Final = "mtp_num_hidden_layers"
 MTP_READINGS: Mapping[str, Sourced[Reading]] = MappingProxyType(
     {
         **_of(
-            "deepseek_v3 deepseek_v32 glm_moe_dsa deepseek_mtp deepseek_v4 deepseek_v41 pangu_ultra_moe "
+            "deepseek_v3 deepseek_v32 glm_moe_dsa deepseek_mtp deepseek_v41 pangu_ultra_moe "
             "pangu_ultra_moe_mtp MiMoForCausalLM Glm4MoeForCausalLM Glm4MoeLiteForCausalLM "
             "GlmOcrForConditionalGeneration ernie4_5_moe ernie_mtp qwen3_next qwen3_next_mtp BailingMoeV3ForCausalLM "
             "bailing_hybrid bailing_hybrid_mtp bailing_hybrid_v3_mtp BailingMoeV2_5ForCausalLM exaone_moe "
             "exaone_moe_mtp exaone4_5 exaone4_5_mtp hy_v3 hy_v4",
             _COUNT,
         ),
+        # The config's class counts one where config.json has none.
+        **_of("deepseek_v4", _COUNT, otherwise=1),
         **_of("dots3_note nemotron_h_mtp longcat_flash", _COUNT_OR_ONE, otherwise=1),
         **_of("nemotron_h nemotron_h_puzzle", "and hf_config.num_nextn_predict_layers > 0", needs_count=True),
         **_of(
