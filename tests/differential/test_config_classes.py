@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from servespec.compiler.facts.model_traits import DEFAULT_HEAD_WIDTHS
+from servespec.compiler.facts.model_traits import (
+    DEFAULT_HEAD_WIDTHS,
+    DEFAULT_KV_HEADS,
+    ONE_KV_HEAD_CONFIG_CLASSES,
+    num_kv_heads,
+)
+from servespec.compiler.facts.mtp_layers import mtp_layers
 from servespec.compiler.facts.windows import (
     ASKED_FOR_WINDOWS,
     DEFAULT_WINDOWS,
@@ -95,3 +101,46 @@ def test_widths_of_heads_are_those_of_the_config_classes() -> None:
     assert done.returncode == 0, done.stderr[-2000:]
 
     assert json.loads(done.stdout) == dict(DEFAULT_HEAD_WIDTHS.value)
+
+
+_ASK_KV_HEADS = """
+import json, sys
+from transformers import CONFIG_MAPPING
+def heads(written):
+    config = CONFIG_MAPPING[written["model_type"]](**written)
+    config.allow_global_per_layer_attribute_access = True
+    return config.num_key_value_heads
+print(json.dumps([heads(one) for one in json.loads(sys.stdin.read())]))
+"""
+
+
+def test_kv_heads_are_those_of_the_config_classes() -> None:
+    """Of models that count them by themselves, and of some that have as many as attention heads."""
+    kinds = sorted({"llama", "olmo2", "phi3"}.union(DEFAULT_KV_HEADS.value, ONE_KV_HEAD_CONFIG_CLASSES.value))
+    ways: list[Json] = [{"model_type": kind, "num_attention_heads": 64} for kind in kinds]
+    ways += [{"model_type": "gpt_bigcode", "n_head": 64, "multi_query": asked} for asked in (True, False)]
+    assert PYTHON is not None
+    done = subprocess.run(
+        [PYTHON, "-c", _ASK_KV_HEADS],
+        input=json.dumps(ways), capture_output=True, text=True, env={"HF_HUB_OFFLINE": "1"}, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+
+    assert [num_kv_heads(way) for way in ways] == json.loads(done.stdout)
+
+
+_ASK_MTP_LAYERS = """
+from transformers import CONFIG_MAPPING
+print(CONFIG_MAPPING["deepseek_v4"]().num_nextn_predict_layers)
+"""
+
+
+def test_mtp_layers_of_deepseek_v4_are_counted_by_its_config_class() -> None:
+    assert PYTHON is not None
+    done = subprocess.run(
+        [PYTHON, "-c", _ASK_MTP_LAYERS],
+        capture_output=True, text=True, env={"HF_HUB_OFFLINE": "1"}, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+
+    assert mtp_layers({"model_type": "deepseek_v4"}).predicted_tokens == int(done.stdout)

@@ -22,6 +22,7 @@ roots = pytest.mark.parametrize("root", ROOTS, ids=lambda root: root.name)
 COUNTS = {"num_nextn_predict_layers": (None, 1, 3), "mtp_num_hidden_layers": (None, 2), "num_mtp_modules": (None, 4)}
 OF_NO_MTP = {"EagleMistralLarge3ForCausalLM"}
 NOT_REWRITTEN = {"deepseek_v41", "MiniMaxM3MTP"}
+COUNTED_BY_CLASS = {"deepseek_v4": {"num_nextn_predict_layers": 1}}
 NESTED_ONLY = {"intern_s2_preview", "interns2_mobius"}
 SINCE_0_33 = {"RadioMBartPrefixForCausalLM", "step5", "step5_vl", "Step5ForCausalLM", "Step5ForConditionalGeneration"}
 
@@ -51,7 +52,7 @@ def configs(name: str) -> Iterator[dict[str, Any]]:
             top = {"model_type": model_type, "architectures": [architecture], "mtp_config": {**language}}
             inner = "nemotron_h" if name.startswith("NemotronH") else model_type
             text = {"text_config": {"model_type": inner, "architectures": ["Unnamed"], **common, **language}}
-            yield {**top, **common, **whole, **(text if is_nested else {})}
+            yield {**top, **common, **COUNTED_BY_CLASS.get(name, {}), **whole, **(text if is_nested else {})}
 
 
 def engines_layers(override: Any, config: dict[str, Any]) -> tuple[str, int | None, int] | None:

@@ -84,6 +84,9 @@ WAYS_OF_WRITING: dict[str, tuple[str, Json]] = {
     "a bias of a hybrid": ("qwen3-next", {"attention_bias": True}),
     "experts in every other layer": ("deepseek-v2", {"moe_layer_freq": 2, "first_k_dense_replace": 0}),
     "heads of a width that the config's class knows": ("qwen3", {"head_dim": None}),
+    "KV heads that the config's class knows": (
+        "mistral", {"num_key_value_heads": None, "num_attention_heads": 16, "head_dim": 16},
+    ),
     "windows in all layers": ("qwen3", {"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 0}),
     "windows in some layers, which the model does not read": (
         "qwen2-moe", {"sliding_window": 64, "use_sliding_window": True},
@@ -109,9 +112,13 @@ GUESSED = {
     "gemma2": named(_BASE, "Gemma2ForCausalLM", "gemma2", sliding_window=64, query_pre_attn_scalar=64),
     "gemma3": named(_BASE, "Gemma3ForCausalLM", "gemma3_text", sliding_window=64, sliding_window_pattern=2),
     "exaone4": named(_BASE, "Exaone4ForCausalLM", "exaone4", num_hidden_layers=5),
+    "gpt-bigcode": named(
+        {"dtype": "bfloat16", "n_embd": 256, "n_head": 4, "n_layer": 3, "n_positions": 256, "vocab_size": 1000},
+        "GPTBigCodeForCausalLM", "gpt_bigcode",
+    ),
     "falcon-40b": named(_FALCON, "FalconForCausalLM", "falcon", new_decoder_architecture=True, num_kv_heads=2),
     "falcon-7b": named(_FALCON, "FalconForCausalLM", "falcon", multi_query=True, new_decoder_architecture=False),
-}
+}  # fmt: skip
 """Architectures without a formula of their own, whose caches are told by the keys of their configs."""
 
 NOT_MADE = {

@@ -233,3 +233,47 @@ def test_latent_attention_that_a_variable_unpacks_has_another_cache(
 
     assert isinstance(planned, KvCache) == is_known
     assert is_known or "`VLLM_MLA_DISABLE`" in str(planned)
+
+
+WINDOWS: dict[str, Any] = QWEN3_8B | {
+    "architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text", "num_hidden_layers": 6, "sliding_window": 512,
+    "layer_types": [*["sliding_attention"] * 5, "full_attention"],
+}  # fmt: skip
+"""The engine makes 4 windows of it under an override to 4 layers, and no model under one to 8."""
+
+
+def overridden(folder: Path, target: dict[str, Any], layers: int) -> KvCache | str:
+    return found(folder, target, model={"load_format": "dummy", "hf_overrides": {"num_hidden_layers": layers}})
+
+
+def test_types_of_layers_that_an_override_takes_away_keep_no_cache(tmp_path: Path) -> None:
+    fewer = overridden(tmp_path, WINDOWS, 4)
+
+    assert isinstance(fewer, KvCache), fewer
+    assert [(group.kind, group.layers) for group in fewer.groups] == [(LayerKind.WINDOW, 4)]
+
+
+def test_layers_without_a_type_are_not_guessed(tmp_path: Path) -> None:
+    assert overridden(tmp_path, WINDOWS, 8) == "config.json names `layer_types` for 6 of 8 layers"
+
+
+def test_a_model_that_reads_no_types_has_a_window_in_every_layer(tmp_path: Path) -> None:
+    listed = {"sliding_window": 512, "use_sliding_window": True, "layer_types": ["sliding_attention"] * 36}
+
+    more = overridden(tmp_path, QWEN3_8B | listed, 40)
+
+    assert isinstance(more, KvCache), more
+    assert [(group.kind, group.layers) for group in more.groups] == [(LayerKind.WINDOW, 40)]
+
+
+@pytest.mark.parametrize(("layers", "kept"), [(8, 2), (16, None)])
+def test_kinds_of_a_hybrids_layers_under_an_override(tmp_path: Path, layers: int, kept: int | None) -> None:
+    kinds = [*["linear_attention"] * 3, "full_attention"] * 3
+    hybrid = overridden(tmp_path, QWEN3_NEXT_80B | {"num_hidden_layers": 12, "layer_types": kinds}, layers)
+
+    if kept is None:
+        assert hybrid == "config.json names the kinds of 12 of 16 layers"
+        return
+    assert isinstance(hybrid, KvCache), hybrid
+    assert sum(group.layers for group in hybrid.groups if group.kind is LayerKind.FULL) == kept
+    assert sum(group.layers for group in hybrid.groups if group.kind is LayerKind.STATE) == layers - kept

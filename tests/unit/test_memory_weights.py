@@ -259,6 +259,17 @@ def test_an_unknown_architecture_is_a_wide_estimate() -> None:
     assert all(line.low < 0.7 * line.size and line.high > 1.3 * line.size for line in lines)
 
 
+def test_a_guess_reads_the_language_part() -> None:
+    """As GLM-4.5V names its dense layer and its shared experts."""
+    text = LLAMA | {
+        "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32, "first_k_dense_replace": 1,
+        "n_shared_experts": 1,
+    }  # fmt: skip
+    outer = {"architectures": ["NewForConditionalGeneration"], "model_type": "new", "tie_word_embeddings": False}
+
+    assert stage_bytes(outer | {"text_config": text}) == stage_bytes(text | {"architectures": ["NewForCausalLM"]})
+
+
 def test_an_unknown_quantization_has_no_formula() -> None:
     config = LLAMA | {"quantization_config": {"quant_method": "gguf"}}
 
@@ -272,6 +283,17 @@ def test_an_eagle3_head_with_a_smaller_vocabulary_has_its_own_head(tmp_path: Pat
 
     assert own.size - shared.size == 2 * 32000 * 2048
     assert own.high - own.size == pytest.approx(2 * 151936 * 2048, abs=1)
+
+
+@pytest.mark.parametrize("size", ["32000", [32000], -1, None])
+def test_a_draft_vocabulary_that_is_no_size_is_not_read(tmp_path: Path, size: object) -> None:
+    plain, odd = (
+        planned_model(tmp_path / name, QWEN3_30B, eagle3_of(QWEN3_30B, draft_vocab_size=own))
+        for name, own in (("plain", 151936), ("odd", size))
+    )
+
+    assert plain.ledger is not None
+    assert odd.ledger == plain.ledger
 
 
 def test_mtp_layers_are_the_targets_last_kind(tmp_path: Path) -> None:

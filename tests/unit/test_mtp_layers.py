@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from servespec.compiler.facts.mtp_layers import MtpLayers, mtp_layers
 from servespec.compiler.plan import Plan
 from servespec.diagnostics import SpecError
 from tests.plans import compiled, model_folder, spec_of
@@ -61,3 +62,12 @@ def test_k_is_a_multiple_of_what_the_engine_takes() -> None:
 
     with pytest.raises(SpecError, match="not a multiple of the 3 MTP modules"):
         compiled(spec_of("three-mtp-modules", "h200", speculative={"method": "mtp", "num_speculative_tokens": 5}))
+
+
+@pytest.mark.parametrize("count", [10**9, -1, True, "3", [3]])
+@pytest.mark.parametrize("model_type", ["deepseek_v3", "unnamed"])
+def test_a_count_that_no_model_has_is_none(model_type: str, count: object) -> None:
+    """Layers are planned one by one, so that a mistyped count would have no end."""
+    config = {"model_type": model_type, "architectures": ["Unnamed"], "num_nextn_predict_layers": count}
+
+    assert mtp_layers(config) == MtpLayers(predicted_tokens=None, modules=1)

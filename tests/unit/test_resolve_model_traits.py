@@ -262,3 +262,19 @@ def test_no_config_is_too_odd_to_be_read(config: dict[str, Any]) -> None:
 
     assert traits.head_size is None or isinstance(traits.head_size, int)
     assert length is None or isinstance(length, int)
+
+
+@pytest.mark.parametrize(
+    ("config", "heads"),
+    [
+        ({"model_type": "mistral"}, 8),
+        ({"model_type": "mistral", "num_key_value_heads": 4}, 4),
+        ({"model_type": "llama"}, 32),
+        ({"model_type": "gpt_bigcode"}, 1),
+        ({"model_type": "gpt_bigcode", "multi_query": False}, 32),
+        ({"model_type": "falcon", "num_kv_heads": 8}, 1),
+        ({"model_type": "falcon", "num_kv_heads": 8, "new_decoder_architecture": True}, 8),
+    ],
+)
+def test_kv_heads_of_a_config_that_leaves_them_to_its_class(config: dict[str, Any], heads: int) -> None:
+    assert model_traits({"num_attention_heads": 32, **config}).num_key_value_heads == heads

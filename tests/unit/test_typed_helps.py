@@ -83,6 +83,15 @@ def test_a_k_that_no_tier_drafts_is_lowered_to_the_deepest() -> None:
     assert not {"P156", "S211"} & {one.code for one in then}
 
 
+def test_a_k_that_no_tier_drafts_is_lowered_to_a_multiple_of_mtp_modules() -> None:
+    drafting = {"method": "mtp", "num_speculative_tokens": 9, "dynamic": [{"num_speculative_tokens": 4}]}
+    (told,) = [one for one in found(spec_of("three-mtp-modules", "h200", speculative=drafting)) if one.code == "P156"]
+    then = found(spec_of("three-mtp-modules", "h200", speculative={**drafting, **typed(told)}))
+
+    assert typed(told) == {"num_speculative_tokens": 6}
+    assert not {"P156", "R109"} & {one.code for one in then}
+
+
 def test_a_k_of_a_tier_that_no_batch_reaches_is_not_above_every_tier() -> None:
     """To lower it would be refused while the tier stands."""
     tiers = [{"up_to": 600, "num_speculative_tokens": 3}, {"num_speculative_tokens": 7}]

@@ -98,3 +98,26 @@ def test_transformers_has_a_class_of_its_own() -> None:
     }
 
     assert str(compiled(spec_of("llama-3.1-8b", "h200", model=model)).graphs.mode) == "FULL_AND_PIECEWISE"
+
+
+@pytest.mark.parametrize("mode", [None, "FULL_AND_PIECEWISE"])
+def test_full_graphs_that_the_backend_takes_are_told_apart_from_pieces(mode: str | None) -> None:
+    plan = compiled(
+        spec_of(
+            "kimi-linear-48b-a3b-instruct",
+            "b200",
+            attention={"backend": "CUTLASS_MLA"},
+            speculative={"method": "ngram", "num_speculative_tokens": 3},
+            compilation=UNBROKEN if mode is None else {**UNBROKEN, "cudagraph_mode": mode},
+        )
+    )
+    by_backend, by_compiler = "`CUTLASS_MLA` captures decode of one token a request only", "the model has neither"
+
+    assert str(plan.graphs.mode) == "NONE"
+    if mode is None:
+        pieces, full = said(plan)
+        assert pieces.message.startswith("PIECEWISE graphs are lost: torch.compile takes no part of")
+        assert full.message == f"FULL decode graphs are lost: {by_backend}"
+        return
+    (changed,) = said(plan)
+    assert changed.message.startswith(f"`cudagraph_mode: {mode}` becomes `NONE`: {by_backend}, and {by_compiler}")

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable
+from servespec.compiler.resolve.drafting import least_drafts
 from servespec.diagnostics import Diagnostic
 
 
@@ -40,21 +41,22 @@ def _unreachable_tiers(subject: Findable) -> Iterator[Diagnostic]:
 
 def _depth_of_no_tier(subject: Findable) -> Iterator[Diagnostic]:
     """Tiers that a curve chose may be others with the next curve, which K leaves room for."""
-    most, ranges = subject.frame.num_speculative_tokens, subject.resolution.drafting.ranges
+    most, drafting = subject.frame.num_speculative_tokens, subject.resolution.drafting
     if not subject.frame.tiers or subject.resolution.tier_choice is not None:
         return
     # One that no batch reaches counts too: it has a finding of its own, and K must not be below it.
-    deepest = max(k for _, _, k in ranges)
-    if deepest < most:
+    deepest = max(k for _, _, k in drafting.ranges)
+    least = least_drafts(drafting.method.value, subject.resolution.request.draft, deepest)
+    if least < most:
         message = f"the deepest tier drafts {deepest}, and K is {most}"
         place = subject.place("speculative", "num_speculative_tokens")
-        yield rules.P156.at(place, message, _lower_depth(deepest))
+        yield rules.P156.at(place, message, _lower_depth(least))
 
 
-def _lower_depth(deepest: int) -> str:
-    if deepest == 0:
+def _lower_depth(least: int) -> str:
+    if least == 0:
         return "delete `speculative`: nothing is ever drafted"
-    return f"write `num_speculative_tokens: {deepest}`, or a tier that drafts more"
+    return f"write `num_speculative_tokens: {least}`, or a tier that drafts more"
 
 
 CHECKS: tuple[Check, ...] = (

@@ -2,17 +2,19 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Final
 
 from servespec.compiler import plan_rules as rules
 from servespec.compiler.checks.subject import Check, Findable
 from servespec.compiler.engine_refusals import engine_refusals
+from servespec.compiler.facts.cudagraph_mode import CudaGraphMode
 from servespec.compiler.facts.devices import is_cpu
 from servespec.compiler.graphs.split import CaptureFields
 from servespec.compiler.memory.split import PARTITION_VARIABLE, layer_partition, split_of
 from servespec.compiler.resolve.compiled_parts import uncompiled_target
 from servespec.compiler.resolve.model_runner import ModelRunner
 from servespec.compiler.resolve.resolution import Resolution
-from servespec.compiler.resolve.step import Refusal, Weight
+from servespec.compiler.resolve.step import Refusal, Step, Weight
 from servespec.compiler.resolve.worker_mode import NOTHING_CUT
 from servespec.diagnostics import Diagnostic
 from servespec.schema.source import SpecPath
@@ -44,8 +46,7 @@ def _mode_changed(subject: Findable) -> Iterator[Diagnostic]:
     disabled = () in (subject.fields.prefill_sizes_tokens, subject.fields.decode_sizes_requests)
     if asked is None or asked is got or disabled or not resolution.steps:
         return
-    step = resolution.steps[-1]
-    message = f"`cudagraph_mode: {asked}` becomes `{got}`: {step.because}"
+    message = f"`cudagraph_mode: {asked}` becomes `{got}`: {_reasons(resolution)}"
     help_text = f"write `{got}` to say so yourself"
     if _loses_pieces(resolution):
         help_text = f"{_cut_at_run_time(subject)}; or {help_text}"
@@ -60,7 +61,7 @@ def _default_mode_lost(subject: Findable) -> Iterator[Diagnostic]:
         return
     if is_cpu(resolution.device):
         return
-    step = resolution.steps[-1]
+    step = _last_loss_of_full(resolution) or resolution.steps[-1]
     backends = [c.backend for c in resolution.candidates[1:]]
     help_text = f"`attention: {{backend: {backends[0]}}}` may keep them" if backends else ""
     message = f"FULL decode graphs are lost: {step.because}"
@@ -75,6 +76,23 @@ def _default_pieces_lost(subject: Findable) -> Iterator[Diagnostic]:
         return
     message = f"PIECEWISE graphs are lost: torch.compile takes no part of `{model}`"
     yield rules.R104.at(subject.place("model", "id"), message, _cut_at_run_time(subject))
+
+
+_WITH_FULL: Final = frozenset(str(mode) for mode in CudaGraphMode if mode.has_full())
+
+
+def _last_loss_of_full(resolution: Resolution) -> Step | None:
+    """What took FULL graphs away, which pieces may have followed."""
+    steps = reversed(resolution.steps)
+    return next((one for one in steps if one.before in _WITH_FULL and one.after not in _WITH_FULL), None)
+
+
+def _reasons(resolution: Resolution) -> str:
+    """Why the mode is what it is, of FULL graphs and of pieces where both are lost."""
+    last, full = resolution.steps[-1], _last_loss_of_full(resolution)
+    if full is None or full is last or not _loses_pieces(resolution):
+        return last.because
+    return f"{full.because}, and {last.because}"
 
 
 def _loses_pieces(resolution: Resolution) -> bool:

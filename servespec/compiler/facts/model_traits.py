@@ -209,15 +209,54 @@ ONE_KV_HEAD_MODEL_TYPES = Sourced(
     'if not new_decoder_arch_falcon and getattr( self.hf_text_config, "multi_query", False ):',
     "`multi_query` is one KV head for all, unless `new_decoder_architecture`",
 )
+ONE_KV_HEAD_CONFIG_CLASSES = Sourced(
+    ("gpt_bigcode",),
+    "model types",
+    "transformers",
+    "5.19.0",
+    "transformers/models/gpt_bigcode/configuration_gpt_bigcode.py",
+    "self.num_key_value_heads = 1 if self.multi_query else self.n_head",
+    "their config's class makes one KV head of `multi_query`",
+)
+DEFAULT_KV_HEADS = Sourced(
+    MappingProxyType(
+        {
+            "cwm": 8, "dots1": 32, "ernie4_5": 2, "ernie4_5_moe": 4, "exaone4": 32, "exaone_moe": 32, "falcon_h1": 8,
+            "gemma": 16, "gemma2": 4, "gemma3_text": 4, "gemma3n_text": 2, "gemma4_text": 4, "glm": 2, "glm4": 2,
+            "glm4_moe": 8, "glm4v_moe_text": 8, "glm4v_text": 2, "gpt_oss": 8, "jamba": 8, "lfm2": 8, "lfm2_moe": 8,
+            "llama4_text": 8, "minimax_m2": 8, "ministral": 8, "mistral": 8, "mixtral": 8, "nemotron_h": 8,
+            "phimoe": 8, "qwen2": 32, "qwen2_5_omni_text": 4, "qwen2_5_vl_text": 8, "qwen2_moe": 16,
+            "qwen2_vl_text": 8, "qwen3": 32, "qwen3_5_moe_text": 2, "qwen3_5_text": 4, "qwen3_moe": 4,
+            "qwen3_next": 2, "qwen3_omni_moe_text": 4, "qwen3_vl_moe_text": 16, "qwen3_vl_text": 32, "seed_oss": 8,
+            "smollm3": 4, "stablelm": 32, "starcoder2": 2, "vaultgemma": 4,
+        }
+    ),
+    "heads, by model type",
+    "transformers",
+    "5.19.0",
+    "transformers/models/mistral/configuration_mistral.py",
+    "num_key_value_heads: int = 8",
+    "KV heads where config.json has no `num_key_value_heads`, of models that do not take as many as attention heads",
+)  # fmt: skip
 
 
 def num_kv_heads(text: Config) -> int | None:
-    """As many as attention heads where the config names none."""
-    # The config's class turns `multi_query` on where config.json says nothing.
-    has_one = text.get("multi_query", True) and not text.get("new_decoder_architecture")
-    if has_one and _string(text, "model_type") in ONE_KV_HEAD_MODEL_TYPES.value:
+    """As many as attention heads where neither the config names any nor its class does."""
+    if _has_one_kv_head(text):
         return 1
-    return _integer(text, *KV_HEAD_NAMES.value, "num_attention_heads", "n_head")
+    found = _integer(text, *KV_HEAD_NAMES.value)
+    if found is None and "num_key_value_heads" not in text:
+        found = DEFAULT_KV_HEADS.value.get(_string(text, "model_type") or "")
+    return _integer(text, "num_attention_heads", "n_head") if found is None else found
+
+
+def _has_one_kv_head(text: Config) -> bool:
+    kind = _string(text, "model_type")
+    # The config's class turns `multi_query` on where config.json says nothing.
+    is_asked = bool(text.get("multi_query", True))
+    if kind in ONE_KV_HEAD_CONFIG_CLASSES.value:
+        return is_asked
+    return is_asked and kind in ONE_KV_HEAD_MODEL_TYPES.value and not text.get("new_decoder_architecture")
 
 
 def num_experts(text: Config) -> int | None:

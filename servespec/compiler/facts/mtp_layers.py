@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from servespec.compiler.facts.engine_file import in_engine
-from servespec.compiler.facts.model_traits import text_config
+from servespec.compiler.facts.model_traits import MOST_LAYERS, text_config
 from servespec.provenance import Sourced
 
 _SPECULATIVE: Final = "vllm/config/speculative.py"
@@ -83,13 +83,15 @@ _HIDDEN: Final = "mtp_num_hidden_layers"
 MTP_READINGS: Mapping[str, Sourced[Reading]] = MappingProxyType(
     {
         **_of(
-            "deepseek_v3 deepseek_v32 glm_moe_dsa deepseek_mtp deepseek_v4 deepseek_v41 pangu_ultra_moe "
+            "deepseek_v3 deepseek_v32 glm_moe_dsa deepseek_mtp deepseek_v41 pangu_ultra_moe "
             "pangu_ultra_moe_mtp MiMoForCausalLM Glm4MoeForCausalLM Glm4MoeLiteForCausalLM "
             "GlmOcrForConditionalGeneration ernie4_5_moe ernie_mtp qwen3_next qwen3_next_mtp BailingMoeV3ForCausalLM "
             "bailing_hybrid bailing_hybrid_mtp bailing_hybrid_v3_mtp BailingMoeV2_5ForCausalLM exaone_moe "
             "exaone_moe_mtp exaone4_5 exaone4_5_mtp hy_v3 hy_v4",
             _COUNT,
         ),
+        # The config's class counts one where config.json has none.
+        **_of("deepseek_v4", _COUNT, otherwise=1),
         **_of("dots3_note nemotron_h_mtp longcat_flash", _COUNT_OR_ONE, otherwise=1),
         **_of("nemotron_h nemotron_h_puzzle", "and hf_config.num_nextn_predict_layers > 0", needs_count=True),
         **_of(
@@ -210,5 +212,8 @@ def _part(config: Mapping[str, Any], part: Part) -> Mapping[str, Any]:
 
 
 def _count(part: Mapping[str, Any], name: str) -> int | None:
+    """None beyond any model, and below none: layers are planned one by one."""
     value = part.get(name)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        return None
+    return value if 0 <= value <= MOST_LAYERS else None

@@ -4,6 +4,7 @@ from servespec.compiler.facts.model_traits import text_config
 from servespec.compiler.graphs.managers import DrafterKind
 from servespec.compiler.graphs.shape import Shape
 from servespec.compiler.memory.caching_allocator import Allocator
+from servespec.compiler.memory.config_sizes import size_of
 from servespec.compiler.resolve.request import engine_field
 from servespec.compiler.resolve.resolution import Resolution
 
@@ -33,7 +34,7 @@ def _row_widths(resolution: Resolution) -> tuple[int, ...]:
     request = resolution.request
     draft = request.draft or request.target
     config, ranks = text_config(draft.config), request.spec.parallel.tensor_parallel_size
-    own = config.get("draft_vocab_size") or draft.traits.vocab_size or request.target.traits.vocab_size or 0
+    own = size_of(config, "draft_vocab_size") or draft.traits.vocab_size or request.target.traits.vocab_size or 0
     whole = _BF16_BYTES * own
     shard = whole // ranks
     if engine_field(request.spec, "speculative", "use_local_argmax_reduction", False):

@@ -174,6 +174,8 @@ def _attention_layers(model: Model, terms: CacheTerms, holder: Holder) -> Layers
     if isinstance(token_bytes, str):
         return token_bytes
     windows = windows_of(model, traits.num_hidden_layers)
+    if isinstance(windows, str):
+        return windows
     plain = tuple(_attention_layer(model, terms, holder, token_bytes, window) for window in windows)
     return _with_index(model, terms, plain)
 

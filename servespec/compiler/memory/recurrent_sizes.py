@@ -68,7 +68,13 @@ def layer_states(model: Model, facts: StateFacts) -> LayerStates | str:
     names = _names(model) or _by_interval(text_config(model.config), facts, layers)
     if names is None:
         return "config.json does not name the kinds of its layers"
-    return _by_names(names, _ATTENTION_TYPES, _STATE_TYPES)
+    if facts.order is LayerOrder.PATTERN:
+        # The config's class counts layers by the list.
+        return _by_names(names, _ATTENTION_TYPES, _STATE_TYPES)
+    if len(names) < layers:
+        return f"config.json names the kinds of {len(names)} of {layers} layers"
+    # An override of `num_hidden_layers` leaves the list as it is.
+    return _by_names(names[:layers], _ATTENTION_TYPES, _STATE_TYPES)
 
 
 def _names(model: Model) -> tuple[str, ...] | None:

@@ -101,10 +101,10 @@ def _has_other_layers(model: Model) -> bool:
 
 def _guessed_layers(model: Model) -> LayerFacts:
     """Of an architecture that is not in the table: what its config's keys suggest."""
-    traits = model.traits
+    traits, text = model.traits, text_config(model.config)
     width = "intermediate_size" if traits.moe_intermediate_size is None else "moe_intermediate_size"
-    has_dense = model.config.get("first_k_dense_replace") is not None
-    has_shared = bool(model.config.get("n_shared_experts"))
+    has_dense = text.get("first_k_dense_replace") is not None
+    has_shared = bool(text.get("n_shared_experts"))
     return LayerFacts(
         qkv_bias_key="qkv_bias",
         expert_width=width if traits.is_mixture_of_experts else None,

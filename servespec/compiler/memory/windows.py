@@ -20,8 +20,10 @@ Windows = tuple[Tokens | None, ...]
 """Tokens of the window of each layer, None where it keeps every token."""
 
 
-def windows_of(model: Model, layers: int) -> Windows:
-    """The windows of all layers; without types of layers a window is in all of them.
+def windows_of(model: Model, layers: int) -> Windows | str:
+    """The windows of all layers, or why they cannot be told; without types of layers a window is in all of them.
+
+    An override of `num_hidden_layers` may leave more types than layers, of which the last are not read.
 
     Source: vllm/engine/arg_utils.py: EngineArgs.create_engine_config.
     """
@@ -29,10 +31,12 @@ def windows_of(model: Model, layers: int) -> Windows:
     if not is_size(written):
         return (None,) * layers
     slides = _slides(model, layers)
-    if _is_one_of(WHOLE_WINDOWS.value, model) and not all(slides):
-        return (None,) * layers
+    if _is_one_of(WHOLE_WINDOWS.value, model):
+        slides = (all(slides),) * layers
+    if len(slides) < layers:
+        return f"config.json names `layer_types` for {len(slides)} of {layers} layers"
     window = Tokens(written + 1 if _is_one_of(WIDER_WINDOWS.value, model) else written)
-    return tuple(window if has_window else None for has_window in slides)
+    return tuple(window if has_window else None for has_window in slides[:layers])
 
 
 def _is_one_of(architectures: Sequence[str], model: Model) -> bool:

@@ -134,12 +134,12 @@ def _draft_findings(
         yield rules.R107.at(place, "`speculative.num_speculative_tokens` is missing", help_text)
         return
     k_place = source.place_of(("speculative", "num_speculative_tokens"))
-    modules = draft.draft_tokens if draft else None
-    if method not in ("dspark", *_EAGER_METHODS) and modules and drafts.value > modules and drafts.value % modules:
-        message = f"K is `{drafts.value}`, not a multiple of the {modules} MTP modules"
-        help_text = (
-            f"write `{drafts.value - drafts.value % modules}` or `{drafts.value + modules - drafts.value % modules}`"
-        )
+    least = least_drafts(method, draft, drafts.value)
+    if drafts.value != least:
+        assert draft is not None
+        assert draft.draft_tokens
+        message = f"K is `{drafts.value}`, not a multiple of the {draft.draft_tokens} MTP modules"
+        help_text = f"write `{least - draft.draft_tokens}` or `{least}`"
         yield rules.R109.at(k_place, message, help_text)
     block = draft.block_size if draft else None
     if method == "dflash" and block == drafts.value:
@@ -156,6 +156,17 @@ def _draft_findings(
     if draft is None and method not in _EAGER_METHODS:
         message = f"the draft model of `{method}` is planned without its config"
         yield rules.R111.at(place, message, "pass `--draft-config FILE` for its layout")
+
+
+def least_drafts(method: str | None, draft: Model | None, drafts: int) -> int:
+    """The least K that makes so many drafts: above the modules of the draft model, a multiple of them.
+
+    Source: vllm/config/speculative.py: SpeculativeConfig.__post_init__.
+    """
+    modules = draft.draft_tokens if draft else None
+    if method in ("dspark", *_EAGER_METHODS) or not modules or drafts <= modules:
+        return drafts
+    return -(-drafts // modules) * modules
 
 
 def _kind(method: str | None, draft: Model | None, k: int) -> DrafterKind:
