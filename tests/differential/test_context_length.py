@@ -28,8 +28,11 @@ LENGTHS = st.sampled_from([1024, 4096, 8192, 40960, 131072])
 ROPES = st.sampled_from(["default", "linear", "dynamic", "yarn", "llama3", "longrope", "su", "mrope"]).flatmap(
     lambda kind: st.fixed_dictionaries({"rope_type": st.just(kind)}, optional={"factor": st.sampled_from([2.0, 4.0])})
 )
-CONFIGS = st.fixed_dictionaries(
-    {"model_type": st.sampled_from(["qwen3", "gemma3_text"])},
+KINDS = st.fixed_dictionaries({"model_type": st.just("gemma3_text")}) | st.fixed_dictionaries(
+    {"model_type": st.just("qwen3")}, optional={"use_sliding_window": st.booleans()}
+)
+LIMITS = st.fixed_dictionaries(
+    {},
     optional={
         "max_position_embeddings": LENGTHS,
         "seq_length": LENGTHS,
@@ -39,6 +42,7 @@ CONFIGS = st.fixed_dictionaries(
         "original_max_position_embeddings": LENGTHS,
     },
 )
+CONFIGS = st.builds(lambda kind, limits: kind | limits, KINDS, LIMITS)
 
 
 @cache
@@ -58,10 +62,19 @@ def _silent(*_words: object) -> None:
     """What the engine says is not compared."""
 
 
+def _window_of_class(config: dict[str, Any]) -> int | None:
+    """As the config class has it, which is what the engine reads; ``test_config_classes`` asks the classes themselves.
+
+    Source: transformers: Qwen3Config.__post_init__, Gemma3TextConfig.
+    """
+    is_read = config["model_type"] != "qwen3" or config.get("use_sliding_window", False)
+    return config.get("sliding_window", 4096) if is_read else None
+
+
 def engine_takes(root: Path, config: dict[str, Any], asked: int, *, without_window: bool) -> bool:
     """Whether the engine starts with that length."""
     text = lifted(root)
-    held = SimpleNamespace(**{"rope_parameters": None, **config})
+    held = SimpleNamespace(**{"rope_parameters": None, **config, "sliding_window": _window_of_class(config)})
     convertor = text.part_of_class(
         "vllm.transformers_utils.model_arch_config_convertor:ModelArchConfigConvertorBase",
         ["derive_max_model_len_and_key"],
@@ -76,7 +89,7 @@ def engine_takes(root: Path, config: dict[str, Any], asked: int, *, without_wind
             tokenizer_config=None,
             max_model_len=asked,
             disable_sliding_window=without_window,
-            sliding_window=getattr(held, "sliding_window", None),
+            sliding_window=held.sliding_window,
         )
     except ValueError:
         return False

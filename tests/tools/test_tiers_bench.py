@@ -49,7 +49,16 @@ def served(speeds: dict[tuple[str, int], float], *, fresh: bool = True, tpot: fl
     }
     chosen = [{"num_speculative_tokens": 7, "to_requests": 20}, {"num_speculative_tokens": 3, "to_requests": 64}]
     choice = {"chosen": chosen}
-    return TiersBench(file="bench-tiers-x.json", bench=bench, fixed=FIXED, choice=choice, played={}, played_at_once={})
+    return TiersBench(
+        file="bench-tiers-x.json",
+        bench=bench,
+        tiers="spec",
+        fixed=FIXED,
+        load_aware=None,
+        choice=choice,
+        played={},
+        played_at_once={},
+    )
 
 
 def test_tiers_that_nothing_is_ahead_of_have_one_sentence_of_loads_and_one_of_all() -> None:

@@ -56,14 +56,16 @@ DEFAULT_WINDOWS: Final[Sourced[Mapping[str, int]]] = Sourced(
         {
             "afmoe": 1024, "cohere2": 4096, "cohere2_moe": 4096, "cwm": 8192, "exaone4": 4096, "exaone_moe": 4096,
             "gemma2": 4096, "gemma3_text": 4096, "gpt_oss": 128, "granite_swa": 128, "granitemoe_swa": 128,
-            "ministral": 4096, "mistral": 4096, "olmo3": 4096, "vaultgemma": 4096,
+            "ministral": 4096, "mistral": 4096, "olmo3": 4096, "qwen2": 4096, "qwen2_5_omni_text": 32768,
+            "qwen2_5_vl_text": 4096, "qwen2_moe": 4096, "qwen2_vl_text": 4096, "qwen3": 4096, "qwen3_moe": 4096,
+            "vaultgemma": 4096,
         }
     ),
     "tokens, by model type",
     *_CONFIG_CLASSES,
     "transformers/models/gemma3/configuration_gemma3.py",
     "sliding_window: int | None = 4096",
-    "their windows where config.json has no `sliding_window`",
+    "their windows where config.json has no `sliding_window`, and asks for one where they have none unasked",
 )  # fmt: skip
 LAYERS_BEFORE_WINDOWS: Final[Sourced[Mapping[str, int]]] = Sourced(
     MappingProxyType({"qwen2": 28, "qwen2_5_omni_text": 28, "qwen2_5_vl_text": 80, "qwen2_vl_text": 80, "qwen3": 28}),
