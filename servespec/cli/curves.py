@@ -103,11 +103,11 @@ def predict(
     output_tokens: OutputTokens = 128,
     prompts: Prompts = 4,
     front_end_ms: Annotated[
-        float,
+        float | None,
         typer.Option(
             "--front-end-ms", min=0, max=60_000, help="What each request takes of client and API server; as fitted."
         ),
-    ] = 1.4,
+    ] = None,
     format: Annotated[PlanFormat, typer.Option(help="How the figures are printed.")] = PlanFormat.text,  # noqa: A002
     output: Output = None,
     settings: Settings = None,
@@ -120,7 +120,7 @@ def predict(
     from servespec.cli.work_bar import shown
     from servespec.compiler.json_text import json_text
     from servespec.compiler.traffic import TrafficAsked
-    from servespec.compiler.traffic_prediction import predicted_traffic
+    from servespec.compiler.traffic_prediction import FRONT_END_SECONDS, predicted_traffic
     from servespec.render.traffic_text import traffic_text
     from servespec.runtime.bench.command import parsed_numbers
     from servespec.runtime.traffic_dice import new_dice
@@ -135,7 +135,8 @@ def predict(
             prompts_per_request=prompts,
         )
         through = partial(shown, "playing requests")
-        document = predicted_traffic(made, asked, new_dice, through, front_end_ms / 1000)
+        front_end_seconds = FRONT_END_SECONDS if front_end_ms is None else front_end_ms / 1000
+        document = predicted_traffic(made, asked, new_dice, through, front_end_seconds)
     write_text(json_text(document) if format is PlanFormat.json else traffic_text(document), output)
 
 
