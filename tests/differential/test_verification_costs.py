@@ -118,7 +118,7 @@ def test_the_engine_charges_a_draft_with_the_context_of_a_request_below_its_most
 @pytest.mark.parametrize("cached", [40, 100, 1000, 4000])
 @pytest.mark.parametrize("requests", [56, 64, 100, 128, 256, 400, 512])
 def test_with_cached_tokens_charged_it_verifies_what_is_best(manager_type: Any, requests: int, cached: int) -> None:
-    charge_cached_tokens(manager_type)
+    charge_cached_tokens(manager_type, frozenset(SIZES))
     manager = started(manager_type, every_one)
     before = manager.cost_tables[0].copy()
     chosen = drafts_chosen(manager, requests, cached)
@@ -131,7 +131,7 @@ def test_with_cached_tokens_charged_it_verifies_what_is_best(manager_type: Any, 
 
 def test_a_longer_context_verifies_no_less(manager_type: Any) -> None:
     """Attention is paid with or without drafts, so that they cost a smaller share."""
-    charge_cached_tokens(manager_type)
+    charge_cached_tokens(manager_type, frozenset(SIZES))
     manager = started(manager_type, every_one)
     chosen = [drafts_chosen(manager, 256, cached) for cached in (40, 100, 1000, 4000)]
 
@@ -140,7 +140,7 @@ def test_a_longer_context_verifies_no_less(manager_type: Any) -> None:
 
 
 def test_a_step_that_was_not_timed_is_told(manager_type: Any) -> None:
-    charge_cached_tokens(manager_type)
+    charge_cached_tokens(manager_type, frozenset(SIZES))
 
     with pytest.raises(RuntimeError, match="`load_aware` cannot be served"):
         started(manager_type, lambda batches: every_one(batches)[1:])
@@ -153,5 +153,5 @@ def test_a_device_that_times_noise_alone_pays_nothing_for_context(manager_type: 
             one.forward_ms = 5.0 - at / 1000
         return found
 
-    charge_cached_tokens(manager_type)
+    charge_cached_tokens(manager_type, frozenset(SIZES))
     assert started(manager_type, shrinking).servespec_ms_per_cached_token == 0.0

@@ -122,14 +122,7 @@ def follow_load(runner: Any, from_requests: int, fixed_below: int, varlen_tokens
     runner.servespec_load_switch = switch
     runner.execute_model = _switched(runner.execute_model, switch)
     _teach_adaptive_steps_alone(runner)
-    engines_own = AdaptiveVerificationManager.batches_to_profile
-
-    def batches_to_profile(manager: Any, capture_sizes: list[int]) -> Iterator[dict[str, int]]:
-        """Costs are of graphs that an adaptive step can take."""
-        return iter(engines_own(manager, [size for size in capture_sizes if size in varlen_tokens]))
-
-    AdaptiveVerificationManager.batches_to_profile = batches_to_profile
-    charge_cached_tokens(AdaptiveVerificationManager)
+    charge_cached_tokens(AdaptiveVerificationManager, varlen_tokens)
     return switch
 
 

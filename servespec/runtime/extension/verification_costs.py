@@ -11,7 +11,7 @@ vllm/v1/worker/gpu/input_batch.py: set_dummy_context.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from statistics import median
 from typing import Any, Final
 
@@ -19,14 +19,17 @@ _SHORT_TOKENS: Final = 1
 """With no context at all a dummy request is a prompt and no decode."""
 
 
-def charge_cached_tokens(manager_type: type) -> None:
-    """Has the engine's managers of adaptive verification, of ``manager_type``, price their steps so."""
+def charge_cached_tokens(manager_type: type, sizes: Collection[int]) -> None:
+    """Has the engine's managers of adaptive verification, of ``manager_type``, price their steps so.
+
+    ``sizes`` are those of the graphs that an adaptive step can take, in tokens: no others are timed.
+    """
     engines: Any = manager_type
     engines_batches, engines_curves = engines.batches_to_profile, engines.set_initial_cost_curves
     engines_choice = engines.get_num_tokens
 
     def batches_to_profile(manager: Any, capture_sizes: list[int]) -> Iterator[dict[str, int]]:
-        asked = list(engines_batches(manager, capture_sizes))
+        asked = list(engines_batches(manager, [size for size in capture_sizes if size in sizes]))
         manager.servespec_short = len(asked)
         manager.servespec_long = [one for one in asked if one["num_tokens"] <= manager.req_states.max_num_reqs]
         yield from ({**one, "context_len": _SHORT_TOKENS} for one in asked)
